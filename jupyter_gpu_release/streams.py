@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 _NAMES = {
     ".serialization.rebuild": "make_function set_function make_class set_class referred fill_cached_function",
     ".serialization.exceptions": "make_exception set_exception",
-    ".serialization.instances": "make_instance set_instance",
+    ".serialization.instances": "make_instance set_instance set_beside set_own",
     ".serialization.unpickler": "find_global follow_recipe",
     ".serialization.process_state.library_settings": "PackedSetting",
     ".serialization.sharing.numbered_parts": "PartOf",
@@ -35,15 +35,16 @@ _NAMES = {
     ".adapters.stdlib.buffers": "array_over_buffer ctypes_over_buffer",
     ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
-    ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.environment": "WorkingFolder PathPlace",
     ".adapters.stdlib.iterators": "set_tee",
     ".adapters.stdlib.log_settings": "ToldLogging set_handler",
     ".adapters.stdlib.sqlite": "ToldSqlite",
+    ".adapters.stdlib.thread_locals": "Mark",
     ".adapters.stdlib.random_numbers": "make_random set_random",
     ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
-        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function "
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy own_attribute replaced_function "
         "make_finalizer dead_finalizer make_type_parameter fill_weak_container make_weak_method"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from .errors import OptionError
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 _DURATION = re.compile(r"(?:([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d))", re.IGNORECASE)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def round_number(number: float, digits: int | None = None) -> Any:
+    """As ``round``, in whose place a notebook may put another (``builtins.round = …``); we work in its process."""
+    return number.__round__() if digits is None else number.__round__(digits)
 
 
 def parse_bytes(text: str, *, option: str) -> int:
@@ -60,7 +66,7 @@ def format_percent(share: float) -> str:
 
 def sum_gpus(gpus: Iterable[float]) -> float:
     """GPUs and parts of GPUs in all: ``0.1, 0.2 → 0.3``, ``0.5, 0.5 → 1``."""
-    total = round(sum(gpus), 3)
+    total = round_number(sum(gpus), 3)
     return int(total) if total == int(total) else total
 
 

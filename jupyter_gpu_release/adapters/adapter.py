@@ -20,7 +20,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class LibrarySettings:
-    """Settings of a library. Each function gets the loaded ``module``; ``write`` may raise anything."""
+    """Settings of a library. Each function gets the loaded ``module``; ``write`` may raise anything.
+
+    After a NotLoadedError it is called again when that module is imported.
+    """
 
     module: str
     #: all settings as they are
@@ -67,6 +70,14 @@ class GroupState:
     states: list[Any] = field(default_factory=list)
     #: id of a parameter that FSDP has put together → (it, this rank's part of it); see :mod:`.torch.sharding`
     parts: dict[int, tuple[Any, Any]] | None = None
+
+
+class NotLoadedError(Exception):
+    """A setting is of a module, or made of its classes, that this process has not imported: it waits for that."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module)
+        self.module = module
 
 
 class ImmovableError(Exception):

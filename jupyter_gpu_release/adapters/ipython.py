@@ -167,8 +167,8 @@ def _told(shell: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{kind}-magic {name}", magic
             elif type(magic).__name__ == "MagicAlias" and name not in _USUAL_ALIASES:
                 yield f"{kind}-magic {name}", (magic.magic_name, magic.magic_params)
-    kinds = [type(each) for each in shell.magics_manager.registry.values()]
-    yield from ((f"{_CLASS} {kind.__name__}", kind) for kind in kinds if kind.__module__ == "__main__")
+    objects = filter(_is_of_notebook, shell.magics_manager.registry.values())
+    yield from ((f"{_CLASS} {type(each).__name__}", each) for each in objects)
     usual = dict(shell.alias_manager.default_aliases)
     yield from ((f"{_ALIAS} {name}", line) for name, line in shell.alias_manager.aliases if usual.get(name) != line)
     if own := list(filter(_is_of_notebook, shell.ast_transformers)):

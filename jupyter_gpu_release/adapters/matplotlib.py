@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -14,10 +15,25 @@ _RC_NOT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "d
 _CODE = "colour "
 
 
+#: back ends that need no window
+_INLINE_NAME, _INLINE_BACKEND = "inline", "module://matplotlib_inline.backend_inline"
+_WITHOUT_WINDOW = (_INLINE_NAME, "agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
+
+
+def _backend_of(matplotlib: Any) -> str:
+    """Empty: none is chosen yet, or by matplotlib itself, where no front end names one (as ipykernel does)."""
+    name = dict.get(matplotlib.rcParams, "backend")
+    if not isinstance(name, str) or (name == "agg" and "MPLBACKEND" not in os.environ):
+        return ""
+    return _INLINE_NAME if name == _INLINE_BACKEND else name.lower()
+
+
 def _rc(matplotlib: Any) -> Values:
     values = {name: value for name, value in dict.items(matplotlib.rcParams) if name not in _RC_NOT}
     colors = sys.modules.get("matplotlib.colors")
     codes = colors.colorConverter.colors if colors is not None else {}
+    backend = _backend_of(matplotlib)
+    values |= {"backend": backend} if backend in _WITHOUT_WINDOW else {}
     return {**values, **{f"{_CODE}{name}": value for name, value in dict.items(codes) if len(name) == 1}}
 
 
@@ -25,12 +41,14 @@ def _usual_rc(matplotlib: Any) -> Values:
     colors = sys.modules.get("matplotlib.colors")
     codes = colors.BASE_COLORS if colors is not None else {}
     values = dict(dict.items(matplotlib.rcParamsDefault))  # its own look-up of each name is slow
-    return {**values, **{f"{_CODE}{name}": value for name, value in codes.items()}}
+    return {**values, "backend": _INLINE_NAME, **{f"{_CODE}{name}": value for name, value in codes.items()}}
 
 
 def _set_rc(matplotlib: Any, name: str, value: Any) -> None:
     if name.startswith(_CODE):
         sys.modules["matplotlib.colors"].colorConverter.colors[name.removeprefix(_CODE)] = value
+    elif name == "backend":
+        matplotlib.use(_INLINE_BACKEND if value == _INLINE_NAME else value)
     else:
         matplotlib.rcParams[name] = value
 
@@ -112,6 +130,9 @@ class MatplotlibAdapter(Adapter):
     """Figures and settings."""
 
     carried_calls = (
+        "matplotlib.use",
+        "mpl.use",
+        "switch_backend",
         "colormaps.register",
         "rcParams",
         "set_cmap",

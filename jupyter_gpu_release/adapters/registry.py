@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 ENTRY_POINTS = "jupyter_gpu_release.adapters"
 #: modules of Python that have settings
 _PYTHONS = (
+    "_thread",
     "builtins",
     "calendar",
     "csv",
@@ -28,6 +29,7 @@ _PYTHONS = (
     "logging",
     "os",
     "posix",
+    "site",
     "socket",
     "threading",
     "sys",

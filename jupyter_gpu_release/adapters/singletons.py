@@ -6,6 +6,7 @@ Some of Python's own modules take a text or a tuple for a mark.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import operator
@@ -94,8 +95,15 @@ def find_attribute(module: str, name: str) -> Any:
 
 
 # ------------------------------------------------------------------------ NaN, and texts that are marks
-#: NaN, and texts that are marks, as pickle writes them
-_WRITTEN = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0", b"==SUPPRESS==", b"SUPPRESSHELP", b"\x8c\x07DEFAULT")
+#: NaN, texts that are marks, and the key of the builtins in globals of what was executed, as pickle writes them
+_WRITTEN = (
+    b"G\x7f\xf8\0\0\0\0\0\0",
+    b"G\xff\xf8\0\0\0\0\0\0",
+    b"==SUPPRESS==",
+    b"SUPPRESSHELP",
+    b"\x8c\x07DEFAULT",
+    b"\x8c\x0c__builtins__",
+)
 #: texts and tuples that their modules compare by identity
 _PLAIN_MARKS = (("argparse", "SUPPRESS"), ("optparse", "SUPPRESS_HELP"), ("optparse", "NO_DEFAULT"))
 
@@ -105,10 +113,16 @@ def has_nans(stream: bytes) -> bool:
     return any(written in stream for written in _WRITTEN)
 
 
+def has_builtins(values: Mapping[str, Any]) -> bool:
+    """Tell if the globals of something that was executed are among values, and the builtins in them."""
+    return any(type(value) is dict and "__builtins__" in value for value in values.values())
+
+
 def plain_marks() -> dict[int, str]:
-    """Ids of the texts and tuples that are marks of loaded modules, and their keys."""
+    """Ids of the texts and tuples that are marks of loaded modules, and of the builtins, and their keys."""
     found = ((":".join(place), _attributes(place[0]).get(place[1])) for place in _PLAIN_MARKS)
-    return {id(mark): key for key, mark in found if mark is not None}
+    marks = {id(mark): key for key, mark in found if mark is not None}
+    return marks | {id(vars(builtins)): "builtins:__dict__"}
 
 
 def key_of_nan(nan: float) -> str | None:

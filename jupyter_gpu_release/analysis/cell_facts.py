@@ -52,17 +52,28 @@ class CellFacts:
     binds_more: bool = False
 
 
-def parse_cell(
-    body: str, transform: Transform, *, line_offset: int = 0, filename: str = "<cell>", always_transform: bool = False
-) -> ast.Module:
+def transform_of_bodies(shell: Any) -> Transform:
+    """The way in which a shell transforms a cell's body, which ``input_transformers_post`` had with the magic."""
+
+    def transform(body: str) -> str:
+        own, shell.input_transformers_post = shell.input_transformers_post, []
+        try:
+            transformed: str = shell.transform_cell(body)
+        finally:
+            shell.input_transformers_post = own
+        return transformed
+
+    return transform if getattr(shell, "input_transformers_post", None) else shell.transform_cell
+
+
+def parse_cell(body: str, transform: Transform, *, line_offset: int = 0, filename: str = "<cell>") -> ast.Module:
     """Parse and compile the cell (top-level await allowed); raises SyntaxError with line numbers of the whole cell.
 
-    What is Python already is not transformed (that takes longer than all the rest), unless ``always_transform``.
+    What is Python already is not transformed (that takes longer than all the rest).
     """
     shift = "\n" * line_offset
-    if not always_transform:
-        with contextlib.suppress(SyntaxError):
-            return _compiled(shift + body, filename)
+    with contextlib.suppress(SyntaxError):
+        return _compiled(shift + body, filename)
     return _compiled(shift + transform(body), filename)
 
 

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -88,7 +89,7 @@ def _known_end(gateway: GatewayClient, view: RunView) -> RunView:
     """The end of a run whose results are in its view is known in a moment: how it ended is to be said right."""
     until_s = time.monotonic() + _END_TOLD_S
     while _is_ending(view) and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        sleep(_LOOK_S)
         view = gateway.view(view.run)
     return view
 
@@ -207,7 +208,7 @@ def _last_manifest(paths: RunPaths) -> dict[str, Any]:
     """A cell whose results are used at once has ended, whatever the manifest says (or not yet) in that moment."""
     until_s = time.monotonic() + _END_TOLD_S
     while not _tells_of_end(paths) and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        sleep(_LOOK_S)
     return _own_manifest(paths)
 
 

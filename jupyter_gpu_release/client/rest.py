@@ -48,6 +48,7 @@ from ..protocol.rest import (
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
 from ..settings.built_in import BUILT_IN
+from ..units import round_number
 from .discovery import Target, refusal_error, unreachable
 
 P = ParamSpec("P")
@@ -391,7 +392,7 @@ class AsyncGatewayClient:
 
         Also the seconds that the gateway waited. A gateway that does not know of serials answers at once.
         """
-        parameters = {"after": after, "wait_ms": round(wait_s * 1000)}
+        parameters = {"after": after, "wait_ms": round_number(wait_s * 1000)}
         asked = _Request("GET", "/v1/status", StatusDocument, parameters, patience_s=wait_s)
         response = await self._send(asked)
         return self._read(asked, response), _waited_s(response.headers.get("Server-Timing", ""))

@@ -7,12 +7,12 @@ import logging
 import pickle
 import shutil
 import threading
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from ..analysis.cell_facts import CellFacts
@@ -145,7 +145,7 @@ class LostContactWatch:
                             hint="launch it again: that starts the cluster anew",
                         )
                     )
-            time.sleep(_LOOK_EVERY_S)
+            sleep(_LOOK_EVERY_S)
 
     def _is_needed(self, session: GatewaySession) -> bool:
         """Look and note it in one step: contact that is lost in between would find a watch that has just ended."""

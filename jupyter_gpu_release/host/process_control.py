@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from time import sleep
 from typing import Literal
 
 import psutil
@@ -314,7 +315,7 @@ def wait_until_gone(pid: int, limit_s: float) -> bool:
     while not is_gone(pid):
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.005)
+        sleep(0.005)
     return True
 
 

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from ..adapters.stdlib.environment import SignalHandlers
+from ..analysis.cell_facts import transform_of_bodies
 from ..analysis.sources import gpu_cell_name, register_sources
 from ..client.tracebacks import syntax_error, with_traceback_lines
 from ..errors import OptionError
@@ -41,7 +42,7 @@ class SetupCells:
     def run(self, body: str) -> None:
         """Run a cell here, and keep it for the ranks if it went well; raises what it raised, with its own frames."""
         place = locate(self._shell, body, is_cell=True)
-        source = self._shell.transform_cell(body)
+        source = transform_of_bodies(self._shell)(body)
         name = gpu_cell_name(body, place.line_offset, place.count)
         register_sources(self._shell.compile, [CellSource(name, place.count, "\n" * place.line_offset + body)])
         try:

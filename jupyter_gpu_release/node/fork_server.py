@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..adapters.stdlib import log_settings
+from ..adapters.stdlib import log_settings, thread_locals
 from ..host import process_control
 from ..protocol.node import ForkServerConfig, ForkServerStatus, PrepareOrder
 from . import preload as node_preload
@@ -143,6 +143,7 @@ def _warm_up(config: ForkServerConfig, report: Callable[[ForkServerStatus], None
         failed = node_preload.import_libraries(wanted, lambda name: report(ForkServerStatus(name)))
     report(ForkServerStatus())
     log_settings.watch_loggers()
+    thread_locals.find_holders()
     if config.as_owners:
         importlib.import_module(".rank.owner", __package__)  # a rank would import it while its cell waits
     bad = _make_forkable()

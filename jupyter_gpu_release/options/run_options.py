@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..settings.built_in import BUILT_IN
-from ..units import format_bytes, format_seconds, parse_bytes, parse_seconds
+from ..units import format_bytes, format_seconds, parse_bytes, parse_seconds, round_number
 from .definitions import OPTIONS, Written, is_on
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _check_ranks(gpus: int, ranks: int) -> None:
     if gpus % ranks:
         raise OptionError(
             f"--gpus {gpus} cannot be divided among --ranks {ranks}",
-            hint=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
+            hint=f"ask for --gpus {ranks * max(1, round_number(gpus / ranks))} or other ranks",
         )
 
 
@@ -130,7 +130,7 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
     if ranks % nodes:
         raise OptionError(
             f"--ranks {ranks} cannot be spread evenly over --nodes {nodes}",
-            hint=f"ask for --ranks {nodes * max(1, round(ranks / nodes))}, or --nodes any",
+            hint=f"ask for --ranks {nodes * max(1, round_number(ranks / nodes))}, or --nodes any",
         )
 
 
@@ -413,8 +413,8 @@ def _part(text: str, part: float) -> float:
     if part < _LEAST_PART:
         hint = f"write --gpus {_LEAST_PART:g} or more, or --gpus 0 for a CPU stage"
         raise OptionError(f"--gpus {text}: the smallest part of a GPU is {_LEAST_PART:g}", hint=hint)
-    if abs(part * 100 - round(part * 100)) > 1e-6:
-        hint = f"write --gpus {max(_LEAST_PART, round(part, 2)):g}"
+    if abs(part * 100 - round_number(part * 100)) > 1e-6:
+        hint = f"write --gpus {max(_LEAST_PART, round_number(part, 2)):g}"
         raise OptionError(f"--gpus {text}: a part of a GPU is in hundredths", hint=hint)
     return int(part) if part == 1 else part
 

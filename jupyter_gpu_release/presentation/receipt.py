@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
-from ..units import format_bytes, format_count, format_seconds
+from ..units import format_bytes, format_count, format_seconds, round_number
 from .gpu_use import judge
 from .plain_text import without_backticks
 from .wording import describe_pauses, describe_wait, format_clock, kept_words, moments_of, run_word
@@ -102,7 +102,7 @@ def to_html(text: str, moments: tuple[float, ...] = ()) -> str:
     for clock, at_s in {format_clock(at_s): at_s for at_s in moments}.items():
         moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         page = page.replace(
-            clock, f'<time class="jgr-clock jgr-at-{round(at_s)}" datetime="{moment}">{clock}</time>', 1
+            clock, f'<time class="jgr-clock jgr-at-{round_number(at_s)}" datetime="{moment}">{clock}</time>', 1
         )
     return page
 
@@ -263,7 +263,7 @@ def _listed(words: Sequence[str], most: int) -> str:
 
 
 def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dict[str, Any]:
-    rounded: Callable[[float | None], float | None] = lambda number: None if number is None else round(number, 3)  # noqa: E731
+    rounded: Callable[[float | None], float | None] = lambda number: None if number is None else round_number(number, 3)  # noqa: E731
     return {
         "run": view.run,
         "status": outcome.status,

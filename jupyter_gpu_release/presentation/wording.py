@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..protocol.environments import LACKS, Origin
 from ..protocol.runs import KeptLease, PersistWait, Reason
 from ..protocol.states import RunState
-from ..units import format_bytes, format_count, format_gpu_hours, format_seconds, sum_gpus
+from ..units import format_bytes, format_count, format_gpu_hours, format_seconds, round_number, sum_gpus
 from .plain_text import without_backticks
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def gpu_state(gpu: GpuRow, now_s: float) -> str:
     """A GPU's state with its countdown: ``warm, 24 s left``."""
     if gpu.warm_until is None:
         return gpu_word(gpu.state)
-    left_s = round(gpu.warm_until - now_s)
+    left_s = round_number(gpu.warm_until - now_s)
     left_s -= left_s % 60 if left_s >= 60 else 0
     return f"{gpu_word(gpu.state)}, {f'{format_seconds(left_s)} left' if left_s >= 1 else 'ending'}"
 

@@ -9,11 +9,17 @@ import __future__
 
 import ast
 import builtins
+import collections
+import contextlib
+import copy
 import dis
+import functools
 import inspect
+import io
+import re
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .load_order import global_reads, reads_while_rebuilt
@@ -24,6 +30,7 @@ Cells = Callable[[], Iterable[tuple[str, str]]]
 _OF_PYTHON = ("builtins", "abc", "enum", "typing", "typing_extensions", "collections.abc", "dataclasses")
 _NOTEBOOK = "__main__"
 _ANNOTATIONS = __future__.annotations.compiler_flag
+_SETS_ATTRIBUTE = re.compile(r"\.(\w+)\s*(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)")
 _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 _found: weakref.WeakKeyDictionary[type, types.CodeType | None] = weakref.WeakKeyDictionary()
@@ -49,16 +56,26 @@ def remember_statement(cls: type, code: types.CodeType) -> None:
 
 
 def run_statement(code: types.CodeType, name: str, namespace: dict[str, Any]) -> Any:
-    """Make the class; the namespace itself stays as it is."""
+    """Make the class (bound to its own name or another one). The namespace stays as it is, and so do the containers
+    that the statement may fill; what it prints was printed before.
+    """
     made: dict[str, Any] = {}
-    exec(code, namespace, made)
-    return made[name]
+    held = [namespace[each] for each in names_read(code, namespace) if type(namespace[each]) in _FILLED]
+    before = [copy.copy(each) for each in held]
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, namespace, made)
+    for each, was in zip(held, before, strict=True):
+        each.clear()
+        (each.update if hasattr(each, "update") else each.extend)(was)
+    return made[name] if name in made else next(iter(made.values()))
 
 
 def _find(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType | None:
-    if cls.__module__ != _NOTEBOOK or cls.__qualname__ != cls.__name__:
-        return None
     texts = dict(cells())
+    if cls.__module__ != _NOTEBOOK:
+        return _find_call(cls, texts, namespace)
+    if cls.__qualname__ != cls.__name__:
+        return None
     own = {
         value.__code__.co_filename for value in vars(cls).values() if type(value) is types.FunctionType
     } & texts.keys()
@@ -73,14 +90,30 @@ def _find(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType 
     return None
 
 
+def _find_call(cls: type, texts: Mapping[str, str], namespace: dict[str, Any]) -> types.CodeType | None:
+    """The statement that had a library make the class: ``Base = declarative_base()``."""
+    names = [name for name, value in list(dict.items(namespace)) if value is cls and not name.startswith("_")]
+    for filename, text in texts.items() if names else ():
+        for node in reversed(list(_statements(_parsed(text)))):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id in names:
+                    code: types.CodeType = compile(ast.Module([node], []), filename, "exec", dont_inherit=True)
+                    return code
+    return None
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):  # a magic of IPython in it
+        return ast.Module([], [])
+
+
 def _last_statement(text: str, name: str) -> ast.ClassDef | None:
     if f"class {name}" not in text:
         return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):  # a magic of IPython in it
-        return None
-    found = [node for node in _statements(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    found = [node for node in _statements(_parsed(text)) if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
 
 
@@ -138,13 +171,49 @@ def _read_by(code: types.CodeType) -> Iterator[str]:
                 yield str(step.argval)
 
 
+def read_later(code: types.CodeType, namespace: dict[str, Any]) -> dict[str, None]:
+    """Names of the namespace that the class's functions read, also those that a library has wrapped."""
+    return {name: None for name in global_reads(code) if name in namespace}
+
+
 _CONTAINERS = (list, dict, set, tuple, frozenset)
 _DATA = (str, int, float, complex, bool, bytes, type(None), *_CONTAINERS)
+_FILLED = (list, dict, set, collections.deque, collections.Counter, collections.OrderedDict, collections.defaultdict)
 
 
-def own_attributes(cls: type, namespace: dict[str, Any], can_send: Callable[[Any], bool]) -> dict[str, Any]:
-    """Attributes that are the notebook's own: its functions, and plain values of which the library need not know."""
-    return {name: value for name, value in vars(cls).items() if _is_own(name, value, namespace, can_send)}
+def own_attributes(
+    cls: type, code: types.CodeType, cells: Cells, namespace: dict[str, Any], can_send: Callable[[Any], bool]
+) -> dict[str, Any]:
+    """Attributes that are the notebook's own: its functions, plain values of which the library need not know, and other
+    data that the class's body binds, or that a cell sets.
+    """
+    body = (each for each in _codes(code) if each.co_name == cls.__name__)
+    named = {str(step.argval) for each in body for step in dis.get_instructions(each) if step.opname == "STORE_NAME"}
+    for _, text in cells():
+        named |= _attributes_set(text)
+    makers = {kind.__module__.partition(".")[0] for kind in type(cls).mro(type(cls))} - {_NOTEBOOK, "builtins"}
+    return {
+        name: value
+        for name, value in list(vars(cls).items())  # pickling notes something there
+        if _is_own(name, value, namespace, can_send)
+        or (name in named and not _is_special(name) and _is_data(value, makers) and can_send(value))
+    }
+
+
+@functools.lru_cache(1000)
+def _attributes_set(text: str) -> frozenset[str]:
+    return frozenset(_SETS_ATTRIBUTE.findall(text))
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_data(value: Any, makers: set[str]) -> bool:
+    """Tell if a value is neither a function nor, but for arrays, what the metaclass's library may keep account of."""
+    kind = type(value)
+    is_theirs = kind.__module__.partition(".")[0] in makers
+    return not hasattr(kind, "__get__") and (hasattr(kind, "__array__") or not is_theirs)
 
 
 def _is_own(name: str, value: Any, namespace: dict[str, Any], can_send: Callable[[Any], bool]) -> bool:
@@ -155,7 +224,7 @@ def _is_own(name: str, value: Any, namespace: dict[str, Any], can_send: Callable
         return all(_is_own("", part, namespace, can_send) for part in parts)
     if type(value) is types.FunctionType:
         return value.__globals__ is namespace
-    if name.startswith("__") and name.endswith("__"):
+    if _is_special(name):
         return False
     return type(value) in _DATA and (type(value) not in _CONTAINERS or can_send(value))
 
@@ -168,6 +237,8 @@ def set_own_attributes(cls: type, attributes: dict[str, Any]) -> None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
     if type(one) is not type(other) or type(one) not in _DATA:
         return False
     try:

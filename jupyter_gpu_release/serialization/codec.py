@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..adapters.registry import loaded_adapters, size_of
-from ..adapters.singletons import has_nans
+from ..adapters.singletons import has_builtins, has_nans
 from ..adapters.stdlib import cached_functions
 from ..adapters.stdlib.values import calls_left_out, kept_alive
 from ..errors import GpuReleaseError, LoadError
@@ -150,7 +150,7 @@ def dump(
     order = LoadOrder()
     plain = presumed_plain(values)
     with without_gc(), suppressed_warnings():
-        with_nans = False  # asks for each object, so only where there are some
+        with_nans = has_builtins(values)  # asks for each object, so only where there are some
         writers = []  # of memory that one of them has made, no other gets the address
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, more, failed, whole, known, first=order.first, with_nans=with_nans)
@@ -493,6 +493,10 @@ class Loaded:
     codes: list[types.CodeType] = field(default_factory=list)
     #: closures in classes of the receiver, each with what arrived for it
     closures: list[tuple[types.FunctionType, types.FunctionType]] = field(default_factory=list)
+    #: globals of functions of the receiver in which something was set
+    spaces: list[dict[str, Any]] = field(default_factory=list)
+    #: objects that a call to their class has made, each with names of attributes that did not travel
+    left: list[tuple[Any, list[str]]] = field(default_factory=list)
 
     def lacking(self, namespace: Mapping[str, Any]) -> list[str]:
         """Names that the code of what came reads and ``namespace`` has not."""
@@ -559,6 +563,7 @@ def _load(
     cached_functions.fill_all(rebuilder.caches)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
     loaded.codes, loaded.closures = rebuilder.codes, rebuilder.closures
+    loaded.left, loaded.spaces = rebuilder.left, rebuilder.spaces
     loaded.resume = loaded.values.pop(RESUME, None)
     if realm.at_home:  # the run may go on with these, nobody else
         for name in loaded.facts.pop("shards", ()):

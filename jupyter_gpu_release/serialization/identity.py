@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import sys
 import types
 import uuid
 import weakref
@@ -144,7 +145,9 @@ def parts_of_definition(value: Any) -> list[Any] | None:
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, types.FunctionType) and not is_by_reference(value):
-        return [*function_attributes(value).values(), *map(contents_of, value.__closure__ or ())]
+        is_apart = value.__globals__.get("__name__") != "__main__" and module_with_globals(value) is None
+        remembered = own_globals(value).values() if is_apart else ()
+        return [*function_attributes(value).values(), *map(contents_of, value.__closure__ or ()), *remembered]
     if isinstance(value, type) and travels_by_value(value):
         return [*itertools.chain.from_iterable(class_attributes(value).items())]
     return None
@@ -321,7 +324,27 @@ _OF_FUNCTIONS = (
 )
 
 
-def function_attributes(function: types.FunctionType) -> dict[str, Any]:
-    """Attributes of a function that a cell can have changed."""
+#: begins the names of what a function has in globals that are neither the notebook's nor a module's
+OF_GLOBALS = "global "
+
+
+def function_attributes(function: types.FunctionType, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Attributes of a function that a cell can have changed; ``namespace``: with globals that are not these names."""
     look = {name: getattr(function, name) for name in _OF_FUNCTIONS}
-    return {**look, **{f".{name}": value for name, value in vars(function).items()}}
+    found = {**look, **{f".{name}": value for name, value in vars(function).items()}}
+    if namespace is None or function.__globals__ is namespace or module_with_globals(function) is not None:
+        return found
+    return found | {OF_GLOBALS + name: value for name, value in own_globals(function).items()}
+
+
+def module_with_globals(function: types.FunctionType) -> types.ModuleType | None:
+    """The module whose globals a function has, if it can be imported."""
+    module = sys.modules.get(function.__globals__.get("__name__", ""))
+    is_it = module is not None and getattr(module, "__dict__", None) is function.__globals__
+    return module if is_it and module.__name__ != "__main__" and module.__spec__ else None  # type: ignore[union-attr]
+
+
+def own_globals(function: types.FunctionType) -> dict[str, Any]:
+    """Globals that a function's code refers to, as far as they are bound."""
+    space = function.__globals__
+    return {name: space[name] for name in cloudpickle._extract_code_globals(function.__code__) if name in space}

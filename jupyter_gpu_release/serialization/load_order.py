@@ -67,12 +67,12 @@ def reads_while_rebuilt(cls: type, namespace: dict[str, Any]) -> dict[str, None]
 def _methods(cls: type, namespace: dict[str, Any]) -> Iterator[tuple[str, types.FunctionType]]:
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items() if base.__module__ == "__main__" else ():
-            function = _function_of(value)
+            function = function_of(value)
             if type(function) is types.FunctionType and function.__globals__ is namespace:
                 yield name, function
 
 
-def _function_of(value: Any) -> Any:
+def function_of(value: Any) -> Any:
     """Of a method or a property. Other objects are asked nothing: they may be the notebook's and answer anything."""
     if issubclass(type(value), _WRAPPED):
         return value.__func__

@@ -22,9 +22,19 @@ from cloudpickle import cloudpickle
 from ..adapters.adapter import REFUSING, Reducer
 from ..adapters.registry import adapters_of, first_answer
 from ..adapters.singletons import key_of_nan, plain_marks
-from ..adapters.stdlib.values import reduce_stream
+from ..adapters.stdlib.values import reduce_replaced_class, reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
-from .identity import class_attributes, class_id, function_attributes, function_id, is_by_reference, member_attributes
+from .identity import (
+    OF_GLOBALS,
+    class_attributes,
+    class_id,
+    function_attributes,
+    function_id,
+    is_by_reference,
+    member_attributes,
+    module_with_globals,
+    own_globals,
+)
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
 from .sharing.references import References
@@ -93,13 +103,24 @@ class GraphPickler(cloudpickle.Pickler):
         self.arrays: dict[int, Any] = {}
         self._reducers: dict[type, Reducer | None] = {type(sys.stdout): reduce_stream, type(sys.stderr): reduce_stream}
         self.nested = False
+        #: id → (thing, whether it can be written by itself)
+        self._tried: dict[int, tuple[Any, bool]] = {}
 
     def can_write(self, thing: Any) -> bool:
         """Try to write something that is left out otherwise; within such a trial True, as it fails then by itself."""
-        if self.nested:
-            return True
+        return self.nested or self._try(thing, nested=True)
+
+    def can_write_by_itself(self, thing: Any) -> bool:
+        """The same for a part that is left out of what holds it, within a trial, too: each is tried once."""
+        if id(thing) not in self._tried:
+            self._tried[id(thing)] = thing, True  # while it is tried: it may hold itself
+            self._tried[id(thing)] = thing, self._try(thing, nested=False)
+        return self._tried[id(thing)][1]
+
+    def _try(self, thing: Any, *, nested: bool) -> bool:
         trial = GraphPickler(io.BytesIO(), self.realm, [], compact=True)
-        trial.nested = True
+        trial.nested = nested
+        trial._tried = self._tried
         try:
             trial.dump(thing)
         except Exception:  # noqa: BLE001 - reducers are foreign code
@@ -115,6 +136,7 @@ class GraphPickler(cloudpickle.Pickler):
         """Objects that it holds by more than its memo, as often as it does."""
         for table in (self.keep, self.arrays.values(), self.holders.values(), self.globals_ref.values()):
             yield from table
+        yield from (thing for thing, _ in self._tried.values())
         for view in self.buffers:
             yield from (view.obj, view.obj)  # the view does, and the PickleBuffer that it was made of
 
@@ -142,8 +164,8 @@ class GraphPickler(cloudpickle.Pickler):
         return False
 
     def note_buffers_sent(self) -> None:
-        """Note Python's own buffers among the memory that travels: pickle writes a ``bytearray`` and asks nobody."""
-        waiting = [key for key in self.parts if isinstance(key, tuple) and key[0] == "buffer"]
+        """Note Python's own buffers and dicts among what travels: pickle writes them and asks nobody."""
+        waiting = [key for key in self.parts if isinstance(key, tuple) and key[0] in ("buffer", "globals")]
         memo = self.memo.copy() if waiting else {}
         for key in waiting:
             if key[1] in memo:
@@ -184,8 +206,9 @@ class GraphPickler(cloudpickle.Pickler):
             self.modules.add(function.__module__)
             return _NOT_MINE
         if self.compact and function in self.realm.origins:
-            changes = self._changes(function, function_attributes)
-            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
+            changes = self._changes(function, self._function_look)
+            own = {name: part for name, part in self._function_look(function).items() if name.startswith(OF_GLOBALS)}
+            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function), own)
             ident = function_id(function) or self.realm.origins.number_of(function)
             return rebuild.known_class, (ident, function.__closure__), delta
         self.codes.append(function.__code__)
@@ -201,27 +224,34 @@ class GraphPickler(cloudpickle.Pickler):
             "__defaults__": function.__defaults__,
             "__kwdefaults__": function.__kwdefaults__,
         }
-        changed, removed = self._changes(function, function_attributes)
+        changed, removed = self._changes(function, self._function_look)
         slots |= {part: getattr(function, part) for part in ("__code__", "__name__") if part in changed}
         state = (slots, dict(vars(function)), foreign, changed, removed)
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function
 
     def _where(self, function: types.FunctionType) -> tuple[Any, dict[str, Any] | None]:
-        """Owner of the globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
+        """Owner of the globals: the notebook's (None), an importable module's (its name) or a dict (with content)."""
         space = function.__globals__
         if space is self.realm.namespace:
             self.reads.update(global_reads(function.__code__))
             return None, None
-        module = sys.modules.get(space.get("__name__", ""))
-        if module is not None and vars(module) is space and module.__name__ != "__main__" and module.__spec__:
+        module = module_with_globals(function)
+        if module is not None:
             self.modules.add(module.__name__)
             return module.__name__, None
-        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
         self.keep.append(space)
-        return shared, {name: space[name] for name in global_reads(function.__code__) if name in space}
+        if self.is_memory_sent(("globals", id(space))):  # whoever has it sees what the function does to it
+            return space, None
+        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
+        return shared, own_globals(function)
+
+    def _function_look(self, function: types.FunctionType) -> dict[str, Any]:
+        return function_attributes(function, self.realm.namespace)
 
     # --------------------------------------------------------------------------------- classes
     def _reduce_class(self, cls: Any) -> Any:
+        if (replaced := reduce_replaced_class(self, cls)) is not None:
+            return replaced
         reduced = cloudpickle._class_reduce(cls)
         if reduced is NotImplemented:
             self.modules.add(cls.__module__)
@@ -244,7 +274,8 @@ class GraphPickler(cloudpickle.Pickler):
             arguments = _class_arguments(cls, arguments, attributes)
             if (statement := self._statement(cls)) is not None:
                 arguments = None, cls.__name__, (), {}, arguments[4], statement
-                attributes = class_statements.own_attributes(cls, self.realm.namespace, self.can_write)
+                space, cells = self.realm.namespace, self.realm.cells
+                attributes = class_statements.own_attributes(cls, statement, cells, space, self.can_write)
         else:
             arguments = _enum_arguments(cls, arguments, attributes)
             attributes |= member_attributes(cls)
@@ -266,7 +297,7 @@ class GraphPickler(cloudpickle.Pickler):
         if code is None or class_statements.lacks_names(code, space):
             return None
         names = class_statements.names_read(code, space)
-        self.reads |= names
+        self.reads |= names | class_statements.read_later(code, space)
         self.reads_at_load |= names
         return code
 
@@ -390,8 +421,9 @@ def _find_reducer(kind: type) -> Reducer | None:
     found: Reducer | None = kind.__dict__.get("__graph_reduce__")
     if found is None and issubclass(kind, BaseException):
         found = exceptions.reducer_for(kind)
-    found = found or first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
-    return found or instances.reducer_for(kind)
+    return found or instances.reducer_for(
+        kind, first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
+    )
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

@@ -11,9 +11,11 @@ name as a function.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -26,6 +28,7 @@ from ..adapters.registry import adapter_of
 from ..adapters.singletons import nan_of
 from . import abstract_classes, class_statements
 from .identity import (
+    OF_GLOBALS,
     Origins,
     class_attributes,
     class_with_id,
@@ -82,6 +85,8 @@ class NamespaceInfo:
     aliases: dict[str, str] = field(default_factory=dict)
     #: file name and text of the cells that were executed here, the newest first
     cells: Callable[[], Iterable[tuple[str, str]]] = tuple
+    #: id of an object that arrived without attributes of its sender's → it, and their names
+    left_out: dict[int, tuple[weakref.ref[Any], list[str]]] = field(default_factory=dict)
 
 
 def known_class(*_arguments: Any) -> NoReturn:
@@ -104,6 +109,10 @@ class Rebuilder:
         self.codes: list[types.CodeType] = []
         #: closures in classes that are known here, each with what arrived for it
         self.closures: list[tuple[types.FunctionType, types.FunctionType]] = []
+        #: globals of functions that are known here, in which something was set
+        self.spaces: list[dict[str, Any]] = []
+        #: objects that a call has made, each with names of attributes that did not travel
+        self.left: list[tuple[Any, list[str]]] = []
         #: cached functions, each with its state
         self.caches: list[tuple[Any, Any]] = []
 
@@ -148,11 +157,11 @@ class Rebuilder:
             namespace = vars(importlib.import_module(where))
         ident = self.realm.aliases.get(ident, ident)
         known = function_with_id(ident)
-        if known is not None and known.__globals__ is namespace:
+        if known is not None and (known.__globals__ is namespace or isinstance(where, dict)):
             return known
         namespace.setdefault("__builtins__", __builtins__)
         function = types.FunctionType(code, namespace, name, None, cells)
-        self._note_fresh(function, function_attributes)
+        self._note_fresh(function, functools.partial(function_attributes, namespace=self.realm.namespace))
         if ident:
             register_function(ident, function)
         return function
@@ -160,19 +169,35 @@ class Rebuilder:
     def set_function(self, function: types.FunctionType, state: tuple[dict[str, Any], ...]) -> None:
         """Fresh: all of ``state``. Known here: only what the cell changed."""
         slots, attributes, foreign, changed, removed = state
-        if foreign:
-            for name, value in foreign.items():
-                function.__globals__.setdefault(name, value)
         fresh = self._is_fresh(function)
+        self._set_globals(function, foreign or {}, [*changed, *removed], fresh=fresh)
         for name, value in slots.items():
             if fresh or name in changed:
                 setattr(function, name, value)
         for name, value in attributes.items():
             if fresh or f".{name}" in changed:
-                setattr(function, name, value)
+                vars(function)[name] = value  # `functools.wraps` of a class gives it a `__dict__` and the like
         if not fresh:
             for name in removed:
                 vars(function).pop(name[1:], None)
+
+    def _set_globals(
+        self, function: types.FunctionType, values: dict[str, Any], changed: list[str], *, fresh: bool
+    ) -> None:
+        """Globals that are neither the notebook's nor a module's."""
+        space = function.__globals__
+        if fresh:
+            for name, value in values.items():
+                space.setdefault(name, value)
+            return
+        names = [name.removeprefix(OF_GLOBALS) for name in changed if name.startswith(OF_GLOBALS)]
+        if names:
+            self.spaces.append(space)
+        for name in names:
+            if name in values:
+                space[name] = values[name]
+            else:
+                space.pop(name, None)
 
     # --------------------------------------------------------------------------------- classes
     def make_class(self, kind: str, *arguments: Any) -> type:

@@ -63,11 +63,11 @@ def restore_order(made: Iterable[Recipe]) -> None:
         _fill(thing, list(thing), array("i", numbers), at_once)
 
 
-def copy_content(target: set[Any], source: set[Any]) -> None:
-    """Make ``target`` what ``source`` is, in its order."""
-    made = order_recipes([source])
+def copy_content(target: set[Any], source: set[Any], elements: Iterable[Any] | None = None) -> None:
+    """Make ``target`` what ``source`` is, in its order; or of equal ``elements``, instead of the ones that it has."""
+    made, content = order_recipes([source]), list(set.__iter__(source) if elements is None else elements)
     set.clear(target)
-    set.update(target, set.__iter__(source))  # one by one, as pickle does
+    set.update(target, content)  # one by one, as pickle does
     restore_order([(target, numbers, at_once) for _, numbers, at_once in made])
 
 

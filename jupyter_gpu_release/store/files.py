@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from time import sleep
 
 from ..errors import StoreError
 from ..units import format_bytes
@@ -46,7 +47,7 @@ class Pace:
                 self._free_at = max(self._free_at, now) + count / self._rate
             wait_s = self._free_at - now
         if self._rate:
-            time.sleep(wait_s)
+            sleep(wait_s)
 
 
 UNLIMITED = Pace()

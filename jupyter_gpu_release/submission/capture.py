@@ -348,10 +348,10 @@ class InputCapture:
 
 
 def _puts_modules(facts: CellFacts, codes: Iterable[CodeType]) -> bool:
-    """Tell if the cell, or a function that goes along, may put modules into ``sys.modules`` itself."""
-    if any(chain.startswith("sys.modules") for chain in facts.chains):
+    """Tell if the cell, or a function that goes along, may put modules into ``sys.modules`` itself, or a finder."""
+    if any(chain.startswith(("sys.modules", "sys.meta_path")) for chain in facts.chains):
         return True
-    return any({"sys", "modules"} <= {*_names(code)} for code in codes)
+    return any({"sys", "modules"} <= names or {"sys", "meta_path"} <= names for names in map(set, map(_names, codes)))
 
 
 def _add_setup(prepared: CapturedInputs, setup: Setup, own: CapturedInputs) -> None:

@@ -12,7 +12,9 @@ import dis
 import functools
 import re
 import sys
+import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +66,15 @@ def _assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | None]]:
             yield child.target, child.value
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
             yield from _assignments(child)
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    """Names that code calls outside of its functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
+            yield child.func.id
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _called(child)
 
 
 @functools.cache
@@ -131,22 +142,42 @@ class LibraryPatches:
         return put | values_at(self._chains, self._names) | extensions_of_libraries()
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
-        """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
+        """Chains that this cell sets in a library, where they will stay, by itself or by functions that it calls;
+        ``local``: modules whose state comes back.
+        """
         tops = {name.partition(".")[0] for name in local}
+        chains = dict.fromkeys(self._set_by_calls(tree)) | assigned_attributes(tree)
         return [
             chain
-            for chain, value in sorted(assigned_attributes(tree).items())
+            for chain, value in sorted(chains.items())
             if (holder := _holder(from_module(chain, self._names), self._names)) is not None
             and _package_of(holder.owner) not in tops
+            and not holder.is_of_thread
             and not (_is_extended(holder.owner) and not isinstance(value, _LITERALS))
         ]
+
+    def _set_by_calls(self, tree: ast.AST) -> Iterator[str]:
+        defined = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        waiting, seen = [*_called(tree)], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            value = dict.get(self._names, name)
+            if name in defined:
+                yield from assigned_attributes(defined[name])
+                waiting += _called(defined[name])
+            elif isinstance(value, types.FunctionType) and value.__module__ == "__main__":
+                yield from stored_attributes(value.__code__)
+                waiting += value.__code__.co_names
 
     def _look_at(self, source: str) -> None:
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return
-        for chain in handed_chains(tree):
+        for chain in dict.fromkeys(handed_chains(tree)):
             holder = _holder(f"{chain}.", self._names)
             if holder is not None and not holder.path and _package_of(holder.owner) not in _NO_LIBRARIES:
                 self._handed[id(holder.owner)] = holder.owner
@@ -199,6 +230,12 @@ class _Holder:
             return functools.reduce(getattr, (*self.path, attribute), self.owner)
         return _ABSENT
 
+    @property
+    def is_of_thread(self) -> bool:
+        """Tell if it is a thread-local object, whose attributes travel (adapters/stdlib/thread_locals.py)."""
+        kind = self.value_of("__class__") if self.path else None
+        return isinstance(kind, type) and issubclass(kind, threading.local)
+
     def name_of(self, attribute: str) -> str:
         """Under which name the attribute travels."""
         return name_in(self.owner, ".".join((*self.path, attribute)))
@@ -210,6 +247,8 @@ def _holder(chain: str, names: dict[str, Any]) -> _Holder | None:
         return None
     root, *path = chain.split(".")[:-1]
     owner = dict.get(names, root, sys.modules.get(root))  # asks nobody for what was not sent
+    if type(owner) in weakref.ProxyTypes:  # of something that may be gone
+        return None
     while path and _is_open(owner) and _is_open(found := vars(owner).get(path[0])):
         owner, path = found, path[1:]
     if not _is_importable(owner) or (path and _has_own_adapter(owner)):

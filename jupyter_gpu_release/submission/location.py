@@ -46,7 +46,7 @@ class Workdir:
 def locate(shell: Any, body: str, *, is_cell: bool) -> CellLocation:
     """Find out where the code being run comes from; works in kernels and in a plain IPython."""
     parent = _parent(shell)
-    raw = parent.get("content", {}).get("code") or _last_input(shell)
+    raw = _raw_input(shell)
     notebook, program = find_notebook(shell.user_ns), ""
     if not notebook:
         launcher = _launcher() if getattr(shell, "kernel", None) is not None else Launcher("terminal")
@@ -132,9 +132,24 @@ def _number(shell: Any) -> int:
     return int(shell.execution_count)
 
 
-def _last_input(shell: Any) -> str:
+def _raw_input(shell: Any) -> str:
+    sent = _parent(shell).get("content", {}).get("code")
     inputs = getattr(getattr(shell, "history_manager", None), "input_hist_raw", None) or [""]
-    return str(inputs[-1])
+    return str(sent or inputs[-1])
+
+
+def transformed_by_user(shell: Any, body: str, place: CellLocation) -> str:
+    """A cell's body as the user's ``input_transformers_post`` make it.
+
+    They had the line in which IPython gives the body to its magic: what they changed in it is so already.
+    """
+    own = getattr(shell, "input_transformers_post", None)
+    if not own or _raw_input(shell).split("\n", place.line_offset)[-1].strip() != body.strip():
+        return body
+    lines = body.splitlines(keepends=True)
+    for transform in own:
+        lines = transform(lines)
+    return "".join(lines)
 
 
 def _lines_above(raw: str, body: str, *, is_cell: bool) -> int:

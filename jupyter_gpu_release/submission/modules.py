@@ -43,11 +43,23 @@ _SITE = frozenset({"site-packages", "dist-packages"})
 _OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
 
 
+def _is_found_by_notebook(name: str) -> bool:
+    """Tell if a finder that the notebook has written finds it."""
+    finders = [
+        each for each in list(sys.meta_path) if "__main__" in (getattr(each, "__module__", ""), type(each).__module__)
+    ]
+    with contextlib.suppress(Exception):  # the user's own code
+        return any(finder.find_spec(name, None) for finder in finders)
+    return False
+
+
 def is_put_by_hand(name: str) -> bool:
-    """Tell if a statement put a module under this name (``sys.modules['wandb'] = …``), or one below it.
+    """Tell if a statement put a module under this name (``sys.modules['wandb'] = …``), or one below it, or a finder.
 
     Then no package has it: a module that was imported has its own name, or a finder finds it.
     """
+    if _is_found_by_notebook(name):
+        return True
     module = sys.modules.get(name)
     if module is None:  # a part is never loaded before the package that it is in
         return f" {name}." in " ".join(["", *sys.modules])

@@ -7,8 +7,9 @@ import builtins
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from round_trip import make_shell
 
-from jupyter_gpu_release.analysis.cell_facts import CellFacts, parse_cell
+from jupyter_gpu_release.analysis.cell_facts import CellFacts, parse_cell, transform_of_bodies
 from jupyter_gpu_release.analysis.dataflow import analyse, may_install
 
 transform = TransformerManager().transform_cell
@@ -185,7 +186,7 @@ def test_syntax_errors_have_the_cells_own_line(body: str, line: int) -> None:
     assert caught.value.lineno == line
 
 
-def test_python_is_not_transformed_unless_asked() -> None:
+def test_python_is_not_transformed() -> None:
     calls: list[str] = []
 
     def counting(source: str) -> str:
@@ -194,8 +195,15 @@ def test_python_is_not_transformed_unless_asked() -> None:
 
     parse_cell("await f()", counting)
     assert calls == []
-    parse_cell("x", counting, always_transform=True)
-    assert calls == ["x"]
+    parse_cell("%time 1", lambda source: counting("1"))
+    assert calls == ["1"]
+
+
+def test_the_users_transformers_do_not_see_a_body_again() -> None:
+    shell = make_shell()
+    shell.input_transformers_post.append(lambda lines: [line.replace("1", "11") for line in lines])
+    assert transform_of_bodies(shell)("print(1)\n%time 1") == "print(1)\nget_ipython().run_line_magic('time', '1')\n"
+    assert len(shell.input_transformers_post) == 1
 
 
 def test_joining_a_process_group_is_seen() -> None:

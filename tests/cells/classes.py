@@ -128,6 +128,49 @@ ROWS = {
         "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(User(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name, r.shout()) for r in session.scalars(sa.select(User))]\nengine.dispose(); del engine, session",
         "rows, u.name, type(u) is User, User.__tablename__, sorted(Model.metadata.tables)",
     ),
+    "a library's own transformer reads names and counts": (
+        "import numpy as np\nfrom collections import Counter, defaultdict\nfrom sklearn.base import BaseEstimator, TransformerMixin\nfrom sklearn.preprocessing import StandardScaler\n"
+        "from functools import cached_property, lru_cache\nstep = 2\n"
+        "class Clip(TransformerMixin, BaseEstimator):\n    fits = Counter(); table = np.zeros(2); by = defaultdict(list); default = None; scaler = StandardScaler()\n"
+        "    def __init__(self, hi=1): self.hi = hi\n"
+        "    def fit(self, X, y=None):\n        Clip.fits['n'] += 1; Clip.table[0] += 1; Clip.by['x'].append(1); Clip.scaler.fit([[1.], [2.]]); return self\n"
+        "    def transform(self, X): return np.clip(X, 0, self.hi) * step\n"
+        "    @cached_property\n    def twice(self): return step * 2\n"
+        "    @staticmethod\n    @lru_cache\n    def half(n): return n / step\n"
+        "Clip().fit([1]); Clip.default = Clip(3)",
+        "c = Clip().fit([1]); got = c.transform(np.array([5.])), c.twice, Clip.half(3), Clip.default.hi",
+        "(got, Clip.fits, Clip.table, Clip.by, Clip.scaler.mean_, c.fit([1]) is c, Clip.fits)",
+    ),
+    "functions of torch with data": (
+        "import torch\nclass Clamp(torch.autograd.Function):\n    limits = torch.tensor([0., 1.])\n    @staticmethod\n    def forward(ctx, x): return x.clamp(*Clamp.limits.tolist())\n"
+        "    @staticmethod\n    @torch.autograd.function.once_differentiable\n    def backward(ctx, g): return g * torch.ones(1)\n"
+        "class Doubled(torch.nn.Module):\n    @torch.no_grad()\n    def forward(self, x): return torch.relu(x)",
+        "Clamp.limits[1] = 9.; x = torch.tensor([5.], requires_grad=True); y = Clamp.apply(x); y.backward(); y = y.item(); r = Doubled()(x)",
+        "(Clamp.limits, Clamp.apply(torch.tensor([7.])), y, x.grad, r)",
+    ),
+    "a model that counts and holds its one instance": (
+        "import pydantic\nfrom collections import Counter\nfrom typing import ClassVar\n"
+        "class Settings(pydantic.BaseModel):\n    lr: float = .1\n    seen: ClassVar[Counter] = Counter()\n    _one: ClassVar['Settings | None'] = None\n"
+        "    @classmethod\n    def get(cls):\n        if cls._one is None: cls._one = cls()\n        cls.seen['a'] += 1\n        return cls._one\n"
+        "st = Settings.get()",
+        "Settings.get().lr = .9; same = Settings.get() is st",
+        "(same, st.lr, Settings.get() is st, Settings.seen)",
+    ),
+    "statements that register run without effect": (
+        "from sklearn.base import BaseEstimator\nREG = []; BY = {}; loads = [1]\n"
+        "def register(c): REG.append(c); BY[c.__name__] = c; return c\n"
+        "def load(): loads.append(len(loads)); return {'w': 1}\n"
+        "@register\nclass A(BaseEstimator):\n    table = load()\n"
+        "@register\nclass B(BaseEstimator): pass",
+        "n = len(REG), len(BY), loads[:], A.table, REG[0] is A; REG.append(n)",
+        "(n, REG[2], len(REG), REG[1] is B, BY['A'] is A, loads, A.table)",
+    ),
+    "tables of SQLAlchemy, whose base a call makes": (
+        "import sqlalchemy as sa\nfrom sqlalchemy.orm import Session, declarative_base\nModel = declarative_base()\n"
+        "class Pet(Model):\n    __tablename__ = 'pets'\n    id = sa.Column(sa.Integer, primary_key=True)\n    name = sa.Column(sa.String)\np = Pet(id=7, name='eve')",
+        "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(Pet(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name) for r in session.scalars(sa.select(Pet))]\nengine.dispose(); del engine, session",
+        "rows, p.name, type(p) is Pet, Pet.__mro__[1] is Model, sorted(Model.metadata.tables)",
+    ),
     "models of pydantic": (
         "import typing, pydantic\nT = typing.TypeVar('T')\nclass Box(pydantic.BaseModel, typing.Generic[T]):\n    item: T\n    n: int = pydantic.Field(3, ge=0)\n"
         "    @pydantic.field_validator('n')\n    @classmethod\n    def even(cls, v):\n        return v * 2\nbox = Box[int](item=1)",

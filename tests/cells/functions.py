@@ -5,6 +5,41 @@ from __future__ import annotations
 
 IMPORTS = "import dataclasses, enum, functools, random, sqlite3\nimport torch\n"
 ROWS = {
+    "globals of a class's own": (
+        "ns = {}; exec('n = 0\\nclass K:\\n    def f(s):\\n        global n\\n        n += 1\\n        return n', ns); K = ns['K']; k = K()",
+        "x = k.f(), K().f()",
+        "x, ns['n'], k.f(), ns['K'] is K",
+    ),
+    "globals of its own": (
+        "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); f = ns['f']",
+        "x = f(); f()",
+        "x, ns['n'], ns['log'], f(), ns['f'] is f, f.__globals__ is ns",
+    ),
+    "globals of its own, named and changed": (
+        "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); f = ns['f']",
+        "x = f(); ns['n'] += 5; f()",
+        "x, ns['n'], ns['log'], f(), ns['f'] is f, f.__globals__ is ns",
+    ),
+    "globals of its own, without a name": (
+        "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); f = ns['f']; del ns",
+        "x = f(); f()",
+        "x, f(), f.__globals__['n'], f.__globals__['log']",
+    ),
+    "globals of its own, shared": (
+        "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); exec('def g(): return n, log', ns); f, g = ns['f'], ns['g']",
+        "x = f()",
+        "x, g(), f(), g(), f.__globals__ is g.__globals__",
+    ),
+    "globals of its own, made in the cell": (
+        "a = 1",
+        "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); f = ns['f']; f()",
+        "ns['n'], f(), ns['n'], f.__globals__ is ns",
+    ),
+    "globals of its own, a new one": (
+        "ns = {}; exec('def f(v):\\n    global late\\n    late = v', ns); f = ns['f']",
+        "f(3)",
+        "ns['late']",
+    ),
     "arguments of all kinds": (
         "@functools.lru_cache(maxsize=8, typed=True)\ndef f(*a, **k): return [a, k]\nf(1); f(1.0); f(1, x=2); f(y=(1, 2)); f((1, 2))",
         "f(1.0); f(2, x=3)",
@@ -53,5 +88,11 @@ ROWS = {
         "def f(x): return x\ndef g(y): return y\nheld = [f]",
         "f.__name__ = 'h'; f.__qualname__ = 'K.h'; f.__module__ = 'elsewhere'; f.__annotations__['x'] = int\nfunctools.update_wrapper(g, f)",
         "f.__name__, f.__qualname__, f.__module__, f.__annotations__, g.__name__, g.__qualname__, g.__wrapped__ is f, held[0] is f, f(3), g(4)",
+    ),
+    "a class behind a function that wraps it": (
+        "def singleton(cls):\n    made = {}\n    @functools.wraps(cls)\n    def get(*a, **k):\n        if cls not in made: made[cls] = cls(*a, **k)\n        return made[cls]\n    return get\n"
+        "@singleton\nclass Only:\n    limit = 3\n    def __init__(self): self.n = 0\none = Only()",
+        "Only().n += 1; same = Only() is one; Only.note = 'n'",
+        "one.n, same, Only() is one, Only.note, Only.limit, sorted(vars(Only)), Only.__wrapped__ is type(one)",
     ),
 }

@@ -178,6 +178,81 @@ ROWS = {
         "y = p.n; p.n = 5",
         "y, p.n",
     ),
+    "reduce without state, counter and log": (
+        "class C:\n    def __init__(s, n): s.n = n; s.count = 0; s.log = []\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.count = 5; o.log.append('a')",
+        "x = o.count, list(o.log); o.count += 1; o.log.append('b'); p = C(2); p.count = 7; p.log.append(1)",
+        "x, o.count, o.log, p.count, p.log",
+    ),
+    "reduce without state, deleted": (
+        "class C:\n    def __init__(s, n): s.n = n; s.cache = {}\n    def __reduce__(s): return C, (s.n,)\no = C(1); del o.cache",
+        "x = hasattr(o, 'cache'); p = C(2); del p.cache; o.n = 3",
+        "x, vars(o), vars(p)",
+    ),
+    "reduce without state, order": (
+        "class C:\n    def __init__(s, n): s.n = n; s.b = 0\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.a = 1; del o.n; o.n = 4",
+        "x = list(vars(o)); o.z = 1",
+        "x, vars(o)",
+    ),
+    "reduce without state, slots": (
+        "class C:\n    __slots__ = ('n', 'count')\n    def __init__(s, n): s.n = n; s.count = 0\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.count = 5",
+        "x = o.count; o.count += 1; p = C(2); p.count = 7",
+        "x, o.count, p.count",
+    ),
+    "reduce without state, lock": (
+        "import threading\nclass C:\n    def __init__(s, n): s.n = n; s.lock = threading.Lock(); s.count = 0\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.count = 5",
+        "with o.lock: o.count += 1\np = C(2); p.count = 7",
+        "o.count, p.count, p.lock.locked()",
+    ),
+    "reduce without state, nested": (
+        "import threading\nclass C:\n    def __init__(s, n): s.n = n; s.lock = threading.Lock(); s.count = 0\n    def __reduce__(s): return C, (s.n,)\nclass D:\n    def __init__(s, n): s.n = n; s.inner = C(n); s.inner.count = 3\n    def __reduce__(s): return D, (s.n,)\no = D(1); o.inner.count = 5; o.back = [o]",
+        "x = o.inner.count; o.inner.count += 1",
+        "x, o.inner.count, o.back[0] is o",
+    ),
+    "counter with an attribute": (
+        "import collections\nc = collections.Counter('aab'); c.tag = 'x'",
+        "x = c.tag; c['z'] += 1; d = collections.Counter(); d.tag = 3",
+        "x, c, c.tag, d.tag",
+    ),
+    "defaultdict of a class with an attribute": (
+        "import collections\nclass K(collections.defaultdict): pass\nc = K(int); c.tag = 'x'",
+        "x = c.tag; c['z'] += 1; d = K(int); d.tag = 3",
+        "x, c, c.tag, d.tag",
+    ),
+    "copyreg without state": (
+        "import copyreg\nclass C:\n    def __init__(s, n): s.n = n; s.count = 0\ncopyreg.pickle(C, lambda c: (C, (c.n,)))\no = C(1); o.count = 5",
+        "x = o.count; o.count += 1; p = C(2); p.count = 7",
+        "x, o.count, p.count",
+    ),
+    "reduce with items": (
+        "class L(list):\n    def __init__(s, n): s.n = n; s.count = 0\n    def __reduce__(s): return L, (s.n,), None, iter(s)\no = L(1); o.count = 5; o.append(1)",
+        "x = o.count, list(o); o.count += 1; o.append(2); p = L(2); p.count = 7",
+        "x, o.count, o, p.count",
+    ),
+    "reduce without state, as a key": (
+        "class C:\n    def __init__(s, n): s.n = n; s.count = 0\n    def __hash__(s): return hash(s.n)\n    def __eq__(s, o): return s.n == o.n\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.count = 5; d = {o: 1}",
+        "x = next(iter(d)).count; o.count += 1; d[C(1)] += 1",
+        "x, o.count, d[C(1)], next(iter(d)) is o",
+    ),
+    "reduce without state, frozen": (
+        "class C:\n    def __init__(s, n): object.__setattr__(s, 'n', n); object.__setattr__(s, 'memo', {})\n    def __setattr__(s, k, v): raise TypeError('frozen')\n    def __reduce__(s): return C, (s.n,)\no = C(1); o.memo['a'] = 1",
+        "x = dict(o.memo); o.memo['b'] = 2; p = C(2); p.memo['z'] = 1",
+        "x, o.memo, p.memo",
+    ),
+    "reduce without state, arrays": (
+        "import numpy as np\nclass M:\n    def __init__(s, n): s.n = n; s.w = np.zeros(n)\n    def __reduce__(s): return M, (s.n,)\nm = M(200); m.w += 1; v = m.w[:3]",
+        "x = m.w.sum(); m.w += 1; q = M(100); q.w += 5",
+        "x, m.w.sum(), q.w.sum(), v.tolist()",
+    ),
+    "reduce without state, chance": (
+        "import uuid\nclass C:\n    def __init__(s, n): s.n = n; s.uid = uuid.uuid4()\n    def __reduce__(s): return C, (s.n,)\no = C(1); u = [o.uid]",
+        "x = o.uid == u[0]; o.n = 2",
+        "x, o.uid == u[0]",
+    ),
+    "logger with an attribute": (
+        "import logging\nlog = logging.getLogger('tagged'); log.tag = 'x'",
+        "x = log.tag; log.tag = 'y'",
+        "x, log.tag",
+    ),
     "eq array": (
         "import numpy as np\nclass E:\n    def __init__(s): s.a = np.zeros(2)\n    def __eq__(s, o): return s.a == o.a\n    def __hash__(s): return 1\ne = E(); d = {e: [1]}",
         "e.a[0] = 5; d[e].append(2)",
@@ -274,6 +349,19 @@ ROWS = {
         "class K: pass\nk = K(); d = {k: [1]}; k.d = d",
         "d[k].append(2); k.x = 1",
         "d[k], k.x, k.d is d, list(d)[0] is k",
+    ),
+    "a key of a dict changes": (
+        "class K:\n    def __init__(self, n): self.n = n\n    def __repr__(self): return self.n\n"
+        "a = {K(x): 0 for x in 'abc'}; k0 = next(iter(a)); od = collections.OrderedDict((k, 1) for k in a); cnt = collections.Counter(a); t = {(k, 1): 0 for k in a}",
+        "k0.v = 1; a[k0] += 1; od[k0] = 5; cnt[k0] += 1; t[k0, 1] = 4; a[K('d')] = 1",
+        "list(a), list(od), list(cnt), list(t), next(iter(a)) is k0, next(iter(t))[0] is k0, od.popitem(), od",
+    ),
+    "elements of a set change": (
+        "class E:\n    def __init__(self, n): self.n, self.v = n, 0\n    def __hash__(self): return self.n * 8\n"
+        "    def __eq__(self, o): return self.n == o.n\n    def __repr__(self): return str(self.n)\n"
+        "s = {E(n) for n in (3, 1, 4, 5, 9, 2, 6)}; s.remove(E(9)); first = next(iter(s))",
+        "for each in s: each.v += 1\ns.add(E(7))",
+        "list(s), next(iter(s)) is first, first.v",
     ),
     "list of itself": ("l = [1]; l.append(l)", "l.append(2); l[1].append(3)", "l[0], l[1] is l, l[2:]"),
     "array module grows": (

@@ -24,6 +24,7 @@ from . import (
     process,
     shown,
     singletons,
+    subclasses,
     views,
     weak_references,
 )
@@ -66,6 +67,7 @@ CELLS: dict[str, Cell] = {
     **_named("iterators", iterators.IMPORTS, iterators.ROWS),
     **_named("objects of libraries", library_objects.IMPORTS, library_objects.ROWS),
     **_named("weak references", weak_references.IMPORTS, weak_references.ROWS),
+    **_named("subclasses", subclasses.IMPORTS, subclasses.ROWS),
     **_named("process", process.IMPORTS, process.ROWS),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
     **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},

@@ -12,6 +12,11 @@ _BYTES = "b = bytearray(range(8)); v = memoryview(b); "
 
 #: name → (cell before, GPU cell, what is asked then)
 ROWS: dict[str, tuple[str, str, str]] = {
+    "of arrays that travelled": (
+        "a = np.arange(200.); v = a[1:]; s = np.arange(4); f = np.asfortranarray(np.ones((3, 4))); r = np.arange(3); r.flags.writeable = False; d = np.array(['2020-01-01'], 'M8[D]'); l = [a]",
+        "x = [(e[1:].base is e, e.flags.owndata, e.flags.f_contiguous, e.flags.writeable) for e in (a, s, f, r, d)], v.base is a, l[0] is a; b = np.ones((3, 4)); w = b[1:]; g = f.T.copy('F'); e = np.zeros(0)",
+        "x, [(e[1:].base is e, e.flags.owndata, e.flags.f_contiguous) for e in (a, b, f, g, d, e)], w.base is b, b",
+    ),
     "of an array that gets another shape": (
         "m = np.arange(6); v = m[::2]; w = m[1:4]; n = m; box = [v]",
         "m.shape = (2, 3); v[0] = 7; s = w.sum(); r = m[0]; t = m.T",

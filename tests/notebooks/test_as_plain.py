@@ -215,3 +215,84 @@ def test_environment_variables_of_a_process_stay_there_and_secrets_are_held_back
     fresh.ok("os.environ.pop('MY_TOKEN')")
     changed = "sorted(name for name in {**before, **os.environ} if before.get(name) != os.environ.get(name))"
     assert fresh.value(changed) == ["DATABASE", "LONG", "PATH", "RANK"]
+
+
+def test_a_function_of_pythons_own_that_the_notebook_replaces_is_not_ours(notebook: Notebook) -> None:
+    notebook.ok("import builtins\nreal = builtins.round\nbuiltins.round = lambda x: 42")
+    try:
+        assert notebook.ok("%%gpu_train --gpus 0\nx = 1\nprint(round(1.5), real(1.5))").text() == "42 2\n"
+    finally:
+        notebook.ok("builtins.round = real")
+
+
+_FINDER = (
+    "import importlib.abc, importlib.util, sys\nclass Made(importlib.abc.MetaPathFinder, importlib.abc.Loader):\n"
+    "    def find_spec(self, name, path, target=None):\n"
+    "        return importlib.util.spec_from_loader(name, self) if name == 'made_up' else None\n"
+    "    def exec_module(self, module): module.x = 5\n"
+)
+
+
+def test_a_finder_that_a_cell_adds_finds_modules_there_and_one_of_the_notebook_is_named(notebook: Notebook) -> None:
+    notebook.ok(_FINDER)
+    found = notebook.ok("%%gpu_train --gpus 0\nsys.meta_path.append(Made())\nimport made_up\nprint(made_up.x)")
+    assert found.text() == "5\n"
+    notebook.ok("sys.meta_path.append(Made())\nimport made_up")
+    missed = notebook.run("%%gpu_train --gpus 0\nimport made_up")
+    assert "sys.meta_path.append(Made()) ran in cell" in missed.receipt
+    notebook.ok("sys.meta_path.pop();")
+
+
+_MAGICS_THAT_COUNT = """
+from IPython.core.magic import Magics, line_magic, magics_class
+ip = get_ipython()
+@magics_class
+class Noting(Magics):
+    def __init__(self, shell, notes):
+        super().__init__(shell)
+        self.notes, self.count = notes, 0
+    @line_magic
+    def note(self, line):
+        self.count += 1; self.notes.append(line)
+        return self.count, len(self.notes)
+def counting():
+    count = 0
+    def tick(line):
+        nonlocal count
+        count += 1
+        return count
+    return tick
+def tock(line, seen=[]):
+    seen.append(line)
+    return len(seen)
+notes = []
+ip.register_magics(Noting(ip, notes))
+ip.register_magic_function(counting(), "line", "tick"); ip.register_magic_function(tock, "line", "tock")
+"""
+
+
+def test_magics_count_on_over_plain_and_gpu_cells(fresh: Notebook) -> None:
+    fresh.ok(_MAGICS_THAT_COUNT)
+    for number, first in enumerate(("", "%%gpu_train --gpus 0\n", "", "%%gpu_train --gpus 0\n"), start=1):
+        fresh.ok(first + "a = %note x\nb = %tick\nc = %tock")
+        assert fresh.value("[a, b, c, len(notes)]") == [[number, number], number, number, number]
+
+
+def test_transformers_of_input_change_a_gpu_cell_once(fresh: Notebook) -> None:
+    fresh.ok(
+        "def doubled(lines): return [line.replace('AA', 'AAA') for line in lines]\n"
+        "def asked(lines): return [f'print({each[1:].strip()})\\n' if each[0] == '§' else each for each in lines]\n"
+        "get_ipython().input_transformers_post[:] = [doubled, asked]"
+    )
+    for body in ("print('AA')", "1\n§ 'mine'"):
+        plain, gpu = run_both(fresh, body)
+        assert gpu.status == plain.status == "ok", gpu.traceback
+        assert shown(gpu) == shown(plain) != []
+
+
+def test_globals_of_what_was_executed_are_the_same_dict_afterwards(fresh: Notebook) -> None:
+    fresh.ok("ns = {}; exec('n = 0\\ndef f():\\n    global n\\n    n += 1\\n    return n', ns)")
+    fresh.ok("f = ns['f']; import builtins")
+    fresh.ok("%%gpu_train --gpus 0\nx = f(), ns['n'], ns['f']()")
+    found = fresh.value("[x, ns['n'], f(), f.__globals__ is ns, ns['__builtins__'] is vars(builtins)]")
+    assert found == [[1, 1, 2], 2, 3, True, True]

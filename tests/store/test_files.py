@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.store import files
 from jupyter_gpu_release.store.files import Pace, make_private_folder, write_atomic
 
 
@@ -61,7 +61,7 @@ def test_what_is_durable_is_asked_of_the_disk(
 
 def test_writers_that_share_a_pace_share_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(files, "sleep", waits.append)
     pace = Pace(bytes_per_s=1)
     for _ in range(2):
         pace.wrote(1000)

@@ -17,6 +17,8 @@ from . import mapped_files
 
 #: a view of at most this much less than its base takes the base along
 _SMALL_BASE_BYTES = 1 << 16
+#: a larger array that is read looks at the memory of what was read
+_MOST_COPIED_BYTES = 1 << 16
 
 
 def reducer_for(kind: type) -> Reducer | None:
@@ -159,7 +161,16 @@ def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, w
 
 def place_array(make: Any, data: Any, *look: Any) -> Any:
     """An array that is read, by numpy's function, over memory that nobody else knows; bytes are of a read-only one."""
-    return make(data if type(data) is bytes else placed(data), *look)
+    return _owning_memory(make(data if type(data) is bytes else placed(data), *look))
+
+
+def _owning_memory(array: Any) -> Any:
+    """A copy of a small array, which then is the base of its views, as the array was that was sent."""
+    if array.nbytes > _MOST_COPIED_BYTES:
+        return array
+    own = array.copy("K")
+    own.flags.writeable = array.flags.writeable
+    return own
 
 
 def _reduce_times(array: Any) -> Any:
@@ -178,7 +189,7 @@ def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: b
     memory = placed(numbers) if writeable else numbers
     times: Any = np.ndarray(shape, dtype, buffer=memory, order="C" if order == "C" else "F")
     times.flags.writeable = writeable
-    return times
+    return _owning_memory(times)
 
 
 def memory_root(array: Any) -> Any:

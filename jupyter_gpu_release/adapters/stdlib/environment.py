@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,15 @@ class WorkingFolder:
     def say_not_followed(self, why: str) -> str:
         """A sentence for the receipt."""
         return f"the notebook stays in its folder, the cell went to `{self.path}`: {why}"
+
+
+@named
+@dataclass(frozen=True)
+class PathPlace:
+    """Place of an entry of ``sys.path``. All are equal: an entry is not another one because a new one is beside it."""
+
+    before: str | None = field(compare=False)
+    is_last: bool = field(compare=False)
 
 
 # handlers of signals, which code sets in its own process and in no other

@@ -19,6 +19,7 @@ from typing import Any
 
 from ... import streams
 from ..adapter import Staying
+from ..users_code import is_file_of_the_user
 
 _DISABLE = "disable"
 _CAPTURE = "captureWarnings"
@@ -100,13 +101,16 @@ def what_stays() -> Iterator[str]:
             if isinstance(handler, logging.FileHandler):
                 if handler.baseFilename != os.devnull:
                     yield f"{_NOT_IN} log file `{os.path.basename(handler.baseFilename)}`"
-            elif not _is_of_library(logger) and _is_of_python(handler) and handler in _staying(logger):
+            elif not _is_of_library(logger) and _is_of_a_cell(handler) and handler in _staying(logger):
                 yield f"{_NOT_IN} {type(handler).__name__} of {logger.name}"
 
 
-def _is_of_python(handler: logging.Handler) -> bool:
-    """Handlers of a library's class may be there because it was imported, and so in each process."""
-    return type(handler).__module__ in ("logging", "logging.handlers", "__main__")
+def _is_of_a_cell(handler: logging.Handler) -> bool:
+    """One of a library's class may be there because that was imported, and so in each process: if no cell names it."""
+    if type(handler).__module__ in ("logging", "logging.handlers", "__main__"):
+        return True
+    cells = vars(sys.modules["__main__"]).get("_ih", ())
+    return any(type(handler).__name__ in cell for cell in cells)
 
 
 def package_of(name: str) -> str:
@@ -219,8 +223,10 @@ def _same_state(*state: Any) -> tuple[Any, ...]:
 
 
 def _is_of_library(logger: logging.Logger) -> bool:
+    """Tell if it has the name of a module, unless that is the notebook's own."""
     top = logger.name.partition(".")[0]
-    return top in sys.modules and top != "__main__"
+    file = getattr(sys.modules.get(top), "__file__", None) or "<frozen"
+    return top in sys.modules and top != "__main__" and not is_file_of_the_user(file)
 
 
 def _set(logger: logging.Logger, level: int, disabled: bool, propagate: bool, handlers: tuple[Handler, ...]) -> None:
@@ -239,7 +245,7 @@ def _handlers(logger: logging.Logger) -> tuple[Handler, ...]:
     return tuple(packed for handler in logger.handlers if (packed := _packed(handler)) is not None)
 
 
-def _packed(handler: logging.Handler) -> Handler | None:
+def _packed(handler: Any) -> Handler | None:
     """None: it is not one that can be built anew."""
     if type(handler) is not logging.StreamHandler or handler.filters:
         return None
@@ -296,18 +302,25 @@ def _is_of_notebook(thing: Any) -> bool:
 class _Adding(type):
     """Attributes of its class are handlers and filters of loggers; those that are set stand in the place of others."""
 
-    def __setattr__(cls, _words: str, value: tuple[str, list[Any]]) -> None:
-        name, things = value
+    def __setattr__(cls, _words: str, value: tuple[str, list[Any], list[Any]]) -> None:
+        name, things, _looks = value
         _told_of.add(name)
         logger = logging.getLogger(name)
-        for thing in _of_notebook(logger):
+        has = _of_notebook(logger)
+        if has == things:  # others may stand between them
+            return
+        for thing in has:
             logger.removeHandler(thing) if isinstance(thing, logging.Handler) else logger.removeFilter(thing)
         for thing in things:
             logger.addHandler(thing) if isinstance(thing, logging.Handler) else logger.addFilter(thing)
 
 
 class ToldLogging(metaclass=_Adding):
-    """Handlers and filters of the notebook's classes, and functions that filter."""
+    """Handlers and filters of the notebook's classes, functions that filter, and the notebook's other handlers.
+
+    Those that write to standard output or error are built anew where only settings travel: these are the objects
+    themselves, which names may hold, too.
+    """
 
     __module__ = streams.__name__
 
@@ -322,11 +335,16 @@ def told() -> Iterator[tuple[type, str, Any]]:
         if (things := _of_notebook(logger)) or logger.name in _told_of:
             _told_of.add(logger.name)
             words = f"handlers and filters of logger {logger.name}".replace(".", "/")  # it is no path
-            yield ToldLogging, words, (logger.name, things)
+            yield ToldLogging, words, (logger.name, things, list(map(_packed, things)))
 
 
 def _of_notebook(logger: logging.Logger) -> list[Any]:
-    return [each for each in (*logger.handlers, *logger.filters) if _is_of_notebook(each)]
+    is_own = not _is_of_library(logger)
+    return [
+        each
+        for each in (*logger.handlers, *logger.filters)
+        if _is_of_notebook(each) or (is_own and _packed(each) is not None)
+    ]
 
 
 def reduce_handler(_pickler: Any, handler: logging.Handler) -> Any:

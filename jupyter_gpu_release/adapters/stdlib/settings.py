@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..adapter import LibrarySettings, Values
-from . import began, environment, log_settings
+from ..adapter import LibrarySettings, Staying, Values
+from . import began, environment, log_settings, thread_locals
 
 
 def _warning_filters(_module: Any) -> Values:
@@ -151,6 +151,34 @@ def _set_zone(time: Any, _name: str, value: Any) -> None:
         time.tzset()
 
 
+# ------------------------------------------------------------------------------------------------ sys.path
+_ENTRY = "sys.path entry "
+
+
+def _path_entries(_module: Any) -> Values:
+    """Each with its place."""
+    entries = [entry for entry in sys.path if isinstance(entry, str)]
+    run = os.environ.get("GPU_RUN_DIR")  # which is removed one day
+    runs = (run, os.path.realpath(run)) if run else ()
+    return {
+        f"{_ENTRY}{entry}": Staying(entry)
+        if entry.startswith(runs)
+        else environment.PathPlace(before, entry == entries[-1])
+        for before, entry in zip([None, *entries], entries, strict=False)
+    }
+
+
+def _set_entry(_module: Any, name: str, place: environment.PathPlace | None) -> None:
+    """``place`` is None of one that was removed."""
+    entry = name.removeprefix(_ENTRY)
+    if place is None:
+        sys.path[:] = [each for each in sys.path if each != entry]
+    elif entry not in sys.path:
+        before = place.before
+        number = len(sys.path) if place.is_last or before not in sys.path else sys.path.index(before) + 1
+        sys.path.insert(0 if before is None else number, entry)
+
+
 # --------------------------------------------------------------------------------- umask, garbage collector
 def _set_umask(_module: Any, _name: str, value: str) -> None:
     os.umask(int(value, 8))
@@ -183,6 +211,7 @@ CALLS = (
     "environ.setdefault",
     "logging.captureWarnings",
     "logging.disable",
+    "parallel_config",
     "register_dialect",
     "setLevel",
     "set_int_max_str_digits",
@@ -232,6 +261,8 @@ ALL = (
         lambda threading, _, value: threading.stack_size(value),
         that_count=False,
     ),
+    LibrarySettings("_thread", thread_locals.read, thread_locals.usual, thread_locals.write),
+    LibrarySettings("site", _path_entries, lambda _: {}, _set_entry, only_set=True, goes_along=False, that_count=False),
     LibrarySettings("gc", _collector, lambda _: began.COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

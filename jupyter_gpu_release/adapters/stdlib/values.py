@@ -17,6 +17,7 @@ import os
 import pickle
 import struct
 import sys
+import threading
 import types
 import typing
 import warnings
@@ -31,7 +32,7 @@ from .. import singletons
 from ..adapter import Reader, Reducer, receiving, refusing
 from ..memory import CData
 from ..users_code import is_of_the_user
-from . import buffers, cached_functions, context_variables, iterators, log_settings
+from . import buffers, cached_functions, context_variables, iterators, log_settings, thread_locals
 from .code_objects import reduce_code
 
 
@@ -185,7 +186,7 @@ def _is_importable(function: Any) -> bool:
         return False
 
 
-#: module and name → the function of C that stood there before somebody put another in its place
+#: module and name → the function of C or class that stood there before somebody put another in its place
 _replaced: dict[tuple[str, str], Any] = {}
 
 
@@ -200,6 +201,27 @@ def reduce_builtin_function(pickler: Any, function: Any) -> Any:
     pickler.modules.add(place[0])
     _replaced[place] = function
     return replaced_function, place
+
+
+def reduce_replaced_class(pickler: Any, cls: type) -> Any:
+    """The same of a class (``datetime.date = Frozen``), which only its library can make; None: it has its place."""
+    module = sys.modules.get(cls.__module__)
+    found = None if module is None else vars(module).get(cls.__qualname__, cls)
+    if module is None or found is cls or cls.__module__ == "__main__" or not _is_of_notebook(found):
+        return None
+    _replaced[cls.__module__, cls.__qualname__] = cls
+    pickler.modules.add(cls.__module__)
+    return replaced_function, (cls.__module__, cls.__qualname__)
+
+
+def _is_of_notebook(thing: Any) -> bool:
+    return getattr(thing, "__module__", "") == "__main__"
+
+
+def reduce_slot(_pickler: Any, slot: types.GetSetDescriptorType) -> Any:
+    """The slot of a class for its objects' attributes, under whose name the class itself has another thing."""
+    owner, name = slot.__objclass__, slot.__name__
+    return NotImplemented if getattr(owner, name, None) is slot else (own_attribute, (owner, name))
 
 
 def reduce_bound_method(pickler: Any, method: Any) -> Any:
@@ -331,6 +353,7 @@ _BY_TYPE: dict[type, Reducer] = {
     contextvars.ContextVar: context_variables.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
     types.BuiltinFunctionType: reduce_builtin_function,
+    types.GetSetDescriptorType: reduce_slot,
     types.MethodType: reduce_bound_method,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
@@ -370,6 +393,8 @@ def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class."""
     if issubclass(kind, CData):
         return buffers.reduce_ctypes
+    if issubclass(kind, threading.local):
+        return thread_locals.reduce_thread_local
     is_handler = kind is logging.StreamHandler or (issubclass(kind, logging.Handler) and kind.__module__ == "__main__")
     if (is_handler or log_settings.holds_records(kind)) and not _says_itself(kind):
         return log_settings.reduce_handler
@@ -603,8 +628,14 @@ def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
 
 
 @streams.named
+def own_attribute(cls: type, name: str) -> Any:
+    """The attribute that a class itself has under this name."""
+    return vars(cls)[name]
+
+
+@streams.named
 def replaced_function(module: str, name: str) -> Any:
-    """The function of C that stood there at first: in a rank, what was set in libraries is set after all is read."""
+    """The value that stood there at first: in a rank, what was set in libraries is set after all is read."""
     found = _replaced.get((module, name)) or getattr(importlib.import_module(module), name)
     return _replaced.setdefault((module, name), found)
 

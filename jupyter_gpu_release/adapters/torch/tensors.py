@@ -425,22 +425,32 @@ def reduce_parametrized(_pickler: Any, module: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------- optimisers
-def reduce_optimizer(_pickler: Any, optimizer: Any) -> Any:
-    """A learning rate scheduler replaces ``step`` of its optimiser, and warns when it finds that undone."""
+def reduce_optimizer(pickler: Any, optimizer: Any) -> Any:
+    """With its hooks, which torch leaves out. A learning rate scheduler replaces ``step``, and warns when it finds that
+    undone.
+    """
     reduced = optimizer.__reduce_ex__(4)
-    if not getattr(optimizer.step, _WRAPPED, False) or len(reduced) < 3 or not hasattr(optimizer, "__setstate__"):
+    hooks = {name: each for name, each in vars(optimizer).items() if name.endswith("_hooks") and each}
+    if not pickler.can_write(hooks):
+        hooks = {}
+        pickler.remarks_on_parts.append((optimizer, "without its hooks"))
+    is_wrapped = getattr(optimizer.step, _WRAPPED, False)
+    if not (is_wrapped or hooks) or len(reduced) < 3 or not hasattr(optimizer, "__setstate__"):
         return reduced
-    state = (reduced[2], getattr(optimizer, "_opt_called", None))
-    return (*reduced[:2], state, *(*reduced[3:], None, None)[:2], set_optimizer)
+    wrapped = {"step": None, "_opt_called": getattr(optimizer, "_opt_called", None)} if is_wrapped else {}
+    return (*reduced[:2], (reduced[2], hooks, wrapped), *(*reduced[3:], None, None)[:2], set_optimizer)
 
 
 @streams.named
 def set_optimizer(optimizer: Any, state: Any) -> None:
-    """Its state, and ``step`` replaced as a scheduler does it."""
-    own, called = state
+    """Its state, its hooks, and ``step`` replaced as a scheduler does it."""
+    own, hooks, wrapped = state
     optimizer.__setstate__(own)
-    if called is not None:
-        optimizer._opt_called = called
+    vars(optimizer).update(hooks)
+    if not wrapped:
+        return
+    if wrapped["_opt_called"] is not None:
+        optimizer._opt_called = wrapped["_opt_called"]
     reference, step = weakref.ref(optimizer), type(optimizer).step
 
     @functools.wraps(step)

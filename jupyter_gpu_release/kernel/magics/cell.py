@@ -11,7 +11,7 @@ from ...analysis.sources import name_of_plain_cell
 from ...errors import OptionError
 from ...options.definitions import OPTIONS, refuse_rest, refuse_words, split_line
 from ...presentation.wording import describe_sooner
-from ...submission.location import locate
+from ...submission.location import locate, transformed_by_user
 from ...submission.request import Cell
 from ..notebook import Notebook, expand_variables
 from ..runs.foreground import train
@@ -39,6 +39,7 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
         return
     in_terminal = getattr(notebook.shell, "kernel", None) is None
     place = locate(notebook.shell, code, is_cell=is_cell)
+    code = transformed_by_user(notebook.shell, code, place) if is_cell else code
     name = name_of_plain_cell(notebook.shell.compile, code, place.count)
     cell = Cell(code, options, place, in_terminal, name)
     if options.estimate:

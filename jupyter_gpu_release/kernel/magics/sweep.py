@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
+from ...analysis.cell_facts import transform_of_bodies
 from ...analysis.searches import find_searches
 from ...analysis.sources import name_of_plain_cell
 from ...client.tracebacks import make_interrupt
@@ -213,7 +214,7 @@ def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
 def _searched(notebook: Notebook, cell: Cell) -> SearchedCell:
     shell = notebook.shell
     try:
-        return find_searches(cell.body, shell.transform_cell, shell.user_ns, cell.place.line_offset)
+        return find_searches(cell.body, transform_of_bodies(shell), shell.user_ns, cell.place.line_offset)
     except SyntaxError as error:
         raise own_syntax_error(notebook, cell, error) from None
 

@@ -12,7 +12,15 @@ from typing import Any
 
 from ...adapters.registry import loaded_adapters
 from ...adapters.stdlib.environment import WorkingFolder
-from ...analysis.cell_facts import CellFacts, cells_of, is_latest, is_machinery, parse_cell, postpones_annotations
+from ...analysis.cell_facts import (
+    CellFacts,
+    cells_of,
+    is_latest,
+    is_machinery,
+    parse_cell,
+    postpones_annotations,
+    transform_of_bodies,
+)
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
 from ...analysis.sources import executed_cells
@@ -120,15 +128,16 @@ class Namespace:
         does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out), StoreError (a
         value of which part was lost with its file).
         """
-        transform = self._shell.transform_cell
-        custom = bool(getattr(self._shell, "input_transformers_post", None))
-        tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
+        transform = transform_of_bodies(self._shell)
+        tree = parse_cell(body, transform, line_offset=line_offset)
         facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
         prepared = self.input_capture.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
         if away := self._patches.stay_away(tree, self.input_capture.local_modules):
             prepared.notes.append(
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
             )
+        if clocks := _clocks_in(tree):
+            prepared.notes.append(f"{clocks} of a GPU cell counts in its process alone: take differences within a cell")
         prepared.binds = _bound_by(tree, facts, choice)
         prepared.submodules = _submodules_in(tree)
         return prepared
@@ -340,6 +349,15 @@ def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
         return []
     said = left_behind_sentences(name for name in names if name not in parts and not is_attribute_name(name))
     return said + parts_left_sentences(type(parts[name]).__name__ for name in names if name in parts)
+
+
+#: count from the start of a process or thread
+_CLOCKS = frozenset({f"{kind}_time{unit}" for kind in ("process", "thread") for unit in ("", "_ns")})
+
+
+def _clocks_in(tree: ast.AST) -> str:
+    read = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
+    return ", ".join(f"`{name}()`" for name in sorted(read & _CLOCKS))
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...client.published_values import ReplacedError, value_of
@@ -61,7 +62,7 @@ class PublishedValues:
             return None
         deadline = time.monotonic() + _REPLACED_S
         while (value := self._value(wanted, name)) is None and time.monotonic() < deadline:
-            time.sleep(_REPLACED_S / 50)
+            sleep(_REPLACED_S / 50)
         return value
 
     def of_run(self, run: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 from blake3 import blake3
 
 from ...analysis.cache_key import KEY_VERSION, normalised_code, options_that_count, why_not
-from ...analysis.cell_facts import parse_cell
+from ...analysis.cell_facts import parse_cell, transform_of_bodies
 from ...analysis.dataflow import analyse
 from ...cell_api.tracked_files import FileDigests
 from ...errors import GpuReleaseError
@@ -82,7 +82,7 @@ class CacheKey:
 
 def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> CacheKey:
     """The key; raises :class:`NoKeyError` for a cell or an input that has none."""
-    transform = notebook.shell.transform_cell
+    transform = transform_of_bodies(notebook.shell)
     tree = parse_cell(cell.body, transform, line_offset=cell.place.line_offset)
     reason = why_not(tree, analyse(tree, transform))
     if not reason and prepared.held:

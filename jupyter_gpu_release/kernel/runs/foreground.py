@@ -91,10 +91,10 @@ def own_syntax_error(notebook: CellContext, cell: Cell, error: SyntaxError) -> B
 
 def _plain_loops(notebook: CellContext, cell: Cell) -> dict[int, str]:
     """Loops between whose rounds the cell cannot be left, with reasons; OptionError for what is to be and cannot."""
-    from ...analysis.cell_facts import parse_cell
+    from ...analysis.cell_facts import parse_cell, transform_of_bodies
     from ...analysis.resumable_loops import plain_loops, resumable_problems
 
-    tree = parse_cell(cell.body, notebook.shell.transform_cell, line_offset=cell.place.line_offset)
+    tree = parse_cell(cell.body, transform_of_bodies(notebook.shell), line_offset=cell.place.line_offset)
     if problems := resumable_problems(tree):
         raise OptionError(f"--restartable: {problems[0]}", hint="or leave --restartable out")
     return plain_loops(tree.body, notebook.shell.user_ns)

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...adapters.users_code import is_of_the_user
 from ...analysis.hash_order import SUSPECT, depends_on_hashes, finds_by_id, walked_names
 from ...protocol.config import VARIABLE, is_seed_of_this_process
 from ...serialization.set_order import MOST, is_kept_by_pickle
@@ -72,13 +73,19 @@ def _parsed(text: str) -> ast.AST | None:
 
 
 def _sources(values: Iterable[Any]) -> Iterator[str]:
+    """Sources of the user's functions and methods: libraries' classes and decorators are full of such calls."""
     for value in values:
-        for function in vars(value).values() if isinstance(value, type) else [value]:
-            if isinstance(function, types.FunctionType) and not _SUSPECTS.isdisjoint(function.__code__.co_names):
+        for function in map(_undecorated, list(vars(value).values()) if isinstance(value, type) else [value]):
+            is_suspect = isinstance(function, types.FunctionType) and is_of_the_user(function)
+            if is_suspect and not _SUSPECTS.isdisjoint(function.__code__.co_names):
                 try:
                     yield inspect.getsource(function)
                 except (OSError, TypeError):
                     continue
+
+
+def _undecorated(function: Any) -> Any:
+    return inspect.unwrap(function) if isinstance(function, types.FunctionType) else function
 
 
 def _has_numbers_only(values: set[Any] | frozenset[Any]) -> bool:

@@ -22,10 +22,17 @@ _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)
 _NO_MODULE = (ModuleNotFoundError.__name__, ImportError.__name__)
 #: where asyncio refuses to run a second event loop in the first
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
+#: what torch says of memory that a cell got with its inputs (adapters/torch/tensors.py), which cannot grow
+_FIXED = "resize storage that is not resizable"
+_NO_GROWTH = (
+    "`resize_` cannot grow the memory of a large tensor that was sent: name a copy in the cell (`t = t.clone()`)"
+)
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 #: of those that are called for what a library does from then on (``calendar.setfirstweekday``); seeds travel
-_SETS = re.compile(r"^(?:set|add|enable|disable|use|install|switch)(?!.*seed)|^start$")
+_SETS = re.compile(
+    r"^(?:set|add|enable|disable|use|install|switch|configure|config|initiali[sz]e)(?!.*seed)|^(?:start|init|reset)$"
+)
 #: what such a function cannot act on: the effect is in the library
 _PLAIN = (
     *(int, float, complex, str, bytes, type, type(None)),
@@ -51,6 +58,8 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any
     """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
     words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
     named: list[str] = []
+    if error.ename == RuntimeError.__name__ and _FIXED in error.evalue:
+        return _NO_GROWTH
     if error.ename == AttributeError.__name__:
         tells, named, words = _makes_attribute(names), words[:-1], words[-1:]
     elif error.ename in _NO_MODULE:
@@ -78,9 +87,15 @@ def _module_sentence(words: Sequence[str], cells: Sequence[str]) -> str:
         for node in reversed(_parsed(cells[number]).body):
             texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
             names = [text for text in texts if isinstance(text, str) and text in sys.modules]
-            if any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names)):
+            is_put = any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names))
+            if is_put or (_adds_finder(node) and any(map(is_put_by_hand, words))):
                 return _not_here(_text(node), number)
     return ""
+
+
+def _adds_finder(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and dotted_name(call.func).startswith("sys.meta_path.")
 
 
 def _handing_sentence(named: Sequence[str], word: str, cells: Sequence[str], names: dict[str, Any]) -> str:
@@ -161,7 +176,18 @@ def _registered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]
         tells = "regist" in name or (isinstance(call, ast.Call) and text[0] != "@" and _sets(call, name, names))
         if function is not None and tells and package not in _NO_LIBRARIES and not _travels(name, path, package):
             yield "" if _EVERYWHERE.search(name) or package in _OF_THE_PROCESS else package, text
+    yield from _made_for_effect(source, names)
     yield from _entered(source, names)
+
+
+def _made_for_effect(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Packages of whose classes for ``with`` a cell makes an object that it does not keep: ``lib.config(jobs=2)``."""
+    for call, text in _calls(source, ast.Expr):
+        kind = _function(call, names) if isinstance(call, ast.Call) else None
+        if isinstance(kind, type) and hasattr(kind, "__enter__") and _is_given_plain(call, names):
+            package, path = _top(kind.__module__), dotted_name(getattr(call, "func", call))
+            if package not in _NO_LIBRARIES | {"tempfile", "io"} and not _travels(kind.__name__, path, package):
+                yield package, text
 
 
 def _entered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -181,9 +207,13 @@ def _entered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _sets(call: ast.Call, name: str, names: dict[str, Any]) -> bool:
     """Tell if it is called for what its library does from then on, not for what it does with its arguments."""
-    given = [node.id for part in (*call.args, *call.keywords) for node in ast.walk(part) if isinstance(node, ast.Name)]
-    values = [names.get(each, vars(builtins).get(each)) for each in given]
-    return _SETS.search(name) is not None and all(isinstance(value, _PLAIN) for value in values)
+    return _SETS.search(name) is not None and _is_given_plain(call, names)
+
+
+def _is_given_plain(call: ast.expr, names: dict[str, Any]) -> bool:
+    given = [*call.args, *call.keywords] if isinstance(call, ast.Call) else []
+    read = [node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)]
+    return all(isinstance(names.get(each, vars(builtins).get(each)), _PLAIN) for each in read)
 
 
 def _bound(body: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import mmap
 import time
 from enum import IntEnum
+from time import sleep
 from typing import Protocol
 
 #: the page's numbers, of 8 bytes each
@@ -87,7 +88,7 @@ class Notice:
         if asked & _WORD == Word.HOLD:
             page[_HOLDS] = 1
             while (asked := page[_ASKED]) & _WORD == Word.HOLD:
-                time.sleep(_LOOK_S)
+                sleep(_LOOK_S)
             page[_HOLDS] = 0
         if asked and asked != self._answered and place > asked >> _WORD_BITS:
             self._answered = asked
@@ -109,7 +110,7 @@ class Notice:
         """The safe point that a rank is behind which was asked to hold: at the next one it waits."""
         deadline = time.monotonic() + _LONGEST_BETWEEN_S
         while True:
-            time.sleep(_LOOK_S)  # until then each process sees what the other has written
+            sleep(_LOOK_S)  # until then each process sees what the other has written
             holds = self._page[_HOLDS]  # once it does, the numbers below stay
             behind = self._page[_IS_BEHIND]
             comes_to = self._page[_COMES_TO]

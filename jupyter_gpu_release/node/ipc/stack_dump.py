@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import time
+from time import sleep
 
 #: one that no library uses
 _SIGNAL = signal.SIGRTMIN + 7
@@ -42,7 +43,7 @@ def _read(stack: int) -> str:
         if size and size == seen:
             break
         seen = size
-        time.sleep(_LOOK_S)
+        sleep(_LOOK_S)
     return os.pread(stack, 1 << 16, 0).decode("utf-8", "replace")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...protocol.runs import ImportedModule
 from ...serialization.process_state.local_modules import ImportWatch
+from ...units import round_number
 from ..installed_packages import package_folders
 
 #: more than a cell can sensibly need
@@ -49,7 +50,7 @@ class ImportLog(ImportWatch):
 
     def _note(self, name: str, seconds: float) -> None:
         if len(self.imported) < _MOST:
-            self.imported.append(ImportedModule(name, round(seconds, 6), not self.has_begun))
+            self.imported.append(ImportedModule(name, round_number(seconds, 6), not self.has_begun))
 
     def _note_importer(self) -> None:
         frame: types.FrameType | None = sys._getframe(1)

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -112,7 +113,7 @@ class Publisher:
         while True:
             await_ring(self._bell)
             self._send_ready()
-            time.sleep(_PAUSE_S)
+            sleep(_PAUSE_S)
 
     def _send_ready(self) -> None:
         with self._sending:

@@ -13,10 +13,10 @@ import secrets
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection
 from multiprocessing import AuthenticationError, current_process, process, spawn
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from time import sleep
 from typing import Any
 
 from ...analysis.cell_facts import is_machinery
@@ -65,7 +65,7 @@ class _NameServer:
             except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
                 continue
             except Exception:  # noqa: BLE001 - without this thread a Pool would start workers for ever
-                time.sleep(_PAUSE_S)  # too many files are open, say
+                sleep(_PAUSE_S)  # too many files are open, say
 
 
 def _refuse_strangers(line: Connection) -> None:

@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -213,8 +214,8 @@ class Persister:
         """Keep the results, from the rank's end until the bytes are elsewhere."""
         self._tell()
         while os.getppid() == rank:
-            time.sleep(0.001)
-        time.sleep(min(_LONGEST_WAIT_S, self._waiting.bytes / _BYTES_A_S / 20))
+            sleep(0.001)
+        sleep(min(_LONGEST_WAIT_S, self._waiting.bytes / _BYTES_A_S / 20))
         while not self._step():
             got = signal.sigtimedwait(_SIGNALS, self._pause_s())
             if got is not None and got.si_signo != _DONE_SIGNAL:

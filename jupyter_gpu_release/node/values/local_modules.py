@@ -79,7 +79,7 @@ class ModulesOfNotebook:
             f"`{words_for(name)}` was set in the notebook and is not so in the cell: {type(error).__name__}: {error}"
             for name, error in failed.items()
         ]
-        self._extensions = extensions_of_libraries()
+        self._extensions = self._look_at_extensions()
         if self._tops:
             self._watch.start_watching()
         return notes
@@ -115,10 +115,18 @@ class ModulesOfNotebook:
         before = {name: look for looks in self._imported.values() for name, look in looks.items()}
         now = state_of([name for name in self._imported if name in sys.modules], before)
         changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
-        for name, value in extensions_of_libraries().items():
-            if self._extensions.get(name) != value:
+        for name, (value, digest) in self._look_at_extensions().items():
+            was, before_digest = self._extensions.get(name, (None, None))
+            if was != value or digest != before_digest:
                 changed[name] = value
         return changed, list(filter(is_deleted, before))
+
+    def _look_at_extensions(self) -> dict[str, tuple[Any, bytes | None]]:
+        """With a digest of what a function remembers, by its defaults and the variables around it."""
+        return {
+            name: (value, value_digest(value, self._realm) if isinstance(value, types.FunctionType) else None)
+            for name, value in extensions_of_libraries().items()
+        }
 
     def _is_imported_by_cell(self, name: str) -> bool:
         return name.partition(".")[0] in self._tops and name not in self._edited and name not in self._modules

@@ -38,8 +38,8 @@ class CellSettings:
         is_at_rest = not payload.terminal  # whose pandas has another width
         if is_at_rest and _at_rest is not None and not self._is_function:
             self._imported, self._before = _at_rest
-            set_here = {"os", *self.state.get("settings", ())}
-            self._before.read_again(lambda settings: settings.module in set_here)
+            set_here = self.state.get("settings", ())
+            self._before.read_again(lambda settings: settings.module in set_here or not settings.goes_along)
             self._before.waiting = self._arrived.waiting | self._arrived.late
         self.read_settings()
         #: where the cell begins; its filesystem is asked before there are GPUs to wait with

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import streams
-from ...adapters.adapter import LibrarySettings, Values
+from ...adapters.adapter import LibrarySettings, NotLoadedError, Values
 from ...adapters.registry import adapter_of, loaded_adapters
 from ...adapters.stdlib import environment, log_settings
 from ...unpickling import Trust, Unpickler
@@ -239,21 +239,13 @@ def _by_value(value: Any) -> bytes:
         return b""
 
 
-class _NotLoadedError(Exception):
-    """A setting is made of a class whose library this process has not imported, and need not import for its sake."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(module)
-        self.module = module
-
-
 class _SettingUnpickler(Unpickler):
     """Imports nothing that takes long: what is not loaded can be of no account yet (a filter of its warnings, say)."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         top = module_name.partition(".")[0]
         if module_name not in sys.modules and top not in sys.stdlib_module_names and top not in _OURS:
-            raise _NotLoadedError(module_name)
+            raise NotLoadedError(module_name)
         return super().find_class(module_name, global_name)
 
 
@@ -281,7 +273,7 @@ def _write(module: str, values: Values) -> dict[str, Values]:
         for name, value in values.items():
             try:
                 library.write(sys.modules[module], name, _unpack(value))
-            except _NotLoadedError as error:
+            except NotLoadedError as error:
                 late.setdefault(error.module, {})[name] = value
             except Exception:  # noqa: BLE001 - a setting that this version does not know, a class that is not here
                 continue

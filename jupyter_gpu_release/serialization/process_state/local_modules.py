@@ -18,7 +18,7 @@ from typing import Any
 from cloudpickle import cloudpickle
 
 from ...adapters.registry import loaded_adapters
-from ..identity import own_attributes
+from ..identity import EMPTY, contents_of, own_attributes
 
 #: of all attributes together
 MOST_BYTES = 1 << 20
@@ -28,6 +28,8 @@ _ABSENT = object()
 #: where methods of a kind, and properties, have their function
 _FUNCTIONS_IN = ("__func__", "fget", "func")
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
+#: begins the name of a variable around a function
+_AROUND = "variable "
 #: defaults that functions use to remember
 _REMEMBERING = (list, dict, set, bytearray, collections.deque)
 
@@ -67,15 +69,35 @@ def find_holder(name: str) -> tuple[Any, str]:
     """Owner of such an attribute (a module, or a class or function in one that is loaded), and the attribute."""
     module, attribute = split_attribute_name(name)
     *path, last = attribute.split(".")
-    holder = functools.reduce(getattr, path, sys.modules[module])
+    holder = functools.reduce(_part, path, sys.modules[module])
     return getattr(holder, "__func__", holder), last
+
+
+def _part(holder: Any, attribute: str) -> Any:
+    if attribute.startswith(_AROUND):
+        return _variables_around(getattr(holder, "__func__", holder))[attribute]
+    return getattr(holder, attribute)
+
+
+def _variables_around(function: types.FunctionType) -> dict[str, Any]:
+    """Values of the variables of a closure, as far as they are bound."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {_AROUND + name: value for name, cell in cells if (value := contents_of(cell)) is not EMPTY}
+
+
+def _set(holder: Any, attribute: str, value: Any) -> None:
+    if attribute.startswith(_AROUND):
+        names = holder.__code__.co_freevars
+        holder.__closure__[names.index(attribute.removeprefix(_AROUND))].cell_contents = value
+    else:
+        setattr(holder, attribute, value)
 
 
 def set_attribute(name: str, value: Any) -> None:
     """Set it in its module or class, which is loaded, if that has not got it already."""
     holder, attribute = find_holder(name)
     if _all_of(holder).get(attribute, _ABSENT) is not value:  # some refuse to be set (members of an enum)
-        setattr(holder, attribute, value)
+        _set(holder, attribute, value)
 
 
 def delete_attribute(name: str) -> None:
@@ -106,10 +128,10 @@ def _attributes_at(name: str) -> Mapping[str, Any] | None:
 
 
 def _all_of(holder: Any) -> Mapping[str, Any]:
-    """All attributes of a module or class; of a function also its defaults."""
+    """All attributes of a module or class; of a function also its defaults, and the variables around it."""
     if not isinstance(holder, types.FunctionType):
         return getattr(holder, "__dict__", {})
-    return {name: getattr(holder, name) for name in _DEFAULTS} | vars(holder)
+    return {name: getattr(holder, name) for name in _DEFAULTS} | vars(holder) | _variables_around(holder)
 
 
 def extensions_of_libraries() -> dict[str, Any]:
@@ -149,12 +171,12 @@ def state_of(modules: Iterable[str], also: Iterable[str] = ()) -> dict[str, Any]
     return found
 
 
-def _remembered_by(function: Any, name: str) -> dict[str, Any]:
-    """All that a function, or the function of a method, keeps in its defaults and attributes."""
+def _remembered_by(function: Any, name: str, seen: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """All that a function, or the function of a method, keeps in its defaults, attributes and variables around it."""
     for part in _FUNCTIONS_IN:
         if (inner := getattr(function, part, None)) is not None:
-            return _remembered_by(inner, name if part == "__func__" else f"{name}.{part}")
-    if not isinstance(function, types.FunctionType):
+            return _remembered_by(inner, name if part == "__func__" else f"{name}.{part}", seen)
+    if not isinstance(function, types.FunctionType) or function in seen:
         return {}
     defaults = {"__defaults__": function.__defaults__ or (), "__kwdefaults__": function.__kwdefaults__ or {}}
     for slot, parts in [*defaults.items()]:
@@ -162,7 +184,17 @@ def _remembered_by(function: Any, name: str) -> dict[str, Any]:
         if not any(isinstance(value, _REMEMBERING) for value in values):
             del defaults[slot]
     own = {name: value for name, value in vars(function).items() if not name.startswith("__")}
-    return {f"{name}.{attribute}": value for attribute, value in (defaults | own).items()}
+    around = _variables_around(function)
+    inside = {each: around.pop(each) for each, value in [*around.items()] if _is_of_module(value)}
+    found = {f"{name}.{attribute}": value for attribute, value in (defaults | own | around).items()}
+    for attribute, value in inside.items():
+        found |= _remembered_by(value, f"{name}.{attribute}", (*seen, function))
+    return found
+
+
+def _is_of_module(value: Any) -> bool:
+    """Tell if importing the module makes it: a function that another one wraps, the class around a method."""
+    return isinstance(value, types.FunctionType | type) and value.__module__ != "__main__"
 
 
 def _state_of_class(cls: type, own: Collection[str]) -> dict[str, Any]:
@@ -239,7 +271,7 @@ def _set_attribute(name: str, value: Any, *, is_shared: bool, is_same: Callable[
     place, attribute = find_holder(name)
     old = _all_of(place).get(attribute, _ABSENT)
     if is_shared or not (is_same(old, value) or _fill(old, value)):
-        setattr(place, attribute, value)
+        _set(place, attribute, value)
 
 
 def _fill(old: Any, new: Any) -> bool:

@@ -24,10 +24,11 @@ _CONTAINERS = (list, dict, set, bytearray, collections.deque)
 _PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.OrderedDict, types.SimpleNamespace)
 
 
-def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
+def update_in_place(old: Any, new: Any, stale: set[str], left: Collection[str] | None = None) -> bool:
     """Make ``old`` what ``new`` is. False: it cannot be made so, and nothing has happened to it.
 
     ``stale`` gets the attributes (``Class.name``) that a class of the user's leaves out of what travels: they stay.
+    ``left``: attributes that ``new`` has from its own constructor; None: its class says what travels.
     """
     kind = type(old)
     if not is_alike(old, new) or isinstance(old, type | types.FunctionType):
@@ -51,7 +52,7 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
         return False
     if kind is not type(new):
         old.__class__ = type(new)
-    return _update_object(old, new, stale)
+    return _update_object(old, new, stale, left)
 
 
 def stands_alone(thing: Any) -> bool:
@@ -169,21 +170,25 @@ def _size_in_python(kind: Any) -> int:
 
 
 # --------------------------------------------------------------------------------------------- objects
-def _update_object(old: Any, new: Any, stale: set[str]) -> bool:
-    return (not isinstance(old, _CONTAINERS) or _update_items(old, new)) and _update_attributes(old, new, stale)
+def _update_object(old: Any, new: Any, stale: set[str], left: Collection[str] | None) -> bool:
+    is_done = not isinstance(old, _CONTAINERS) or _update_items(old, new)
+    return is_done and _update_attributes(old, new, stale, left)
 
 
-def _update_attributes(old: Any, new: Any, stale: set[str]) -> bool:
+def _update_attributes(old: Any, new: Any, stale: set[str], left: Collection[str] | None = None) -> bool:
     attributes, theirs = dict_of(old), dict_of(new)
     is_users = any(is_of_the_user(getattr(type(old), way)) for way in (*_REDUCERS, "__getstate__"))
-    sent = _names_sent(old, is_users=is_users)
-    left_out: set[str] = set()
+    sent = _names_sent(old, is_users=is_users) if left is None else None
+    left_out = set(left or ())
     if attributes is not None and theirs is not None and attributes is not theirs:
         stayed = {name: value for name, value in attributes.items() if sent is not None and name not in sent}
+        own = {name: attributes[name] for name in left or () if name in attributes}
         left_out |= stayed.keys() - theirs.keys()
         attributes.clear()
-        attributes.update(stayed | theirs)
+        attributes.update(stayed | theirs | own)
     for member in _members(type(old)):
+        if left is not None and member.__name__ in left:
+            continue
         try:
             value = member.__get__(new, type(new))
         except AttributeError:  # empty
@@ -229,11 +234,7 @@ def _parts(state: Any) -> tuple[Any, ...]:
 
 def _update_items(old: Any, new: Any) -> bool:
     if isinstance(old, dict):
-        # an OrderedDict keeps an order of its own, which dict's methods do not know
-        base = collections.OrderedDict if isinstance(old, collections.OrderedDict) else dict
-        base.clear(old)
-        for key, value in base.items(new):
-            base.__setitem__(old, key, value)
+        fill_mapping(old, new)
         if isinstance(old, collections.defaultdict):
             old.default_factory = new.default_factory
     elif isinstance(old, set):
@@ -246,6 +247,15 @@ def _update_items(old: Any, new: Any) -> bool:
     else:
         return _update_slice(old, new)
     return True
+
+
+def fill_mapping(old: Any, new: dict[Any, Any]) -> None:
+    """Give a dict the items of another one, in their order."""
+    # an OrderedDict keeps an order of its own, which dict's methods do not know
+    base = next(kind for kind in (collections.OrderedDict, dict, type(old)) if issubclass(type(old), kind))
+    base.clear(old)
+    for key, value in (base if isinstance(new, base) else dict).items(new):
+        base.__setitem__(old, key, value)
 
 
 def _update_slice(old: Any, new: Any) -> bool:

@@ -15,7 +15,7 @@ from ..identity import EMPTY, contents_of
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
-from .in_place import end_quietly, end_without_del, is_alike, outlive, update_in_place
+from .in_place import dict_of, end_quietly, end_without_del, is_alike, outlive, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -30,6 +30,8 @@ class Arrived(Protocol):
     modules: dict[str, str]
     facts: dict[str, Any]
     closures: list[tuple[types.FunctionType, types.FunctionType]]
+    left: list[tuple[Any, list[str]]]
+    spaces: list[dict[str, Any]]
 
 
 class NamespaceUpdate:
@@ -56,6 +58,7 @@ class NamespaceUpdate:
         self.outlived: set[str] = set()
         #: classes of objects whose ``__del__`` has run in the cell, and runs here, too
         self.ended: set[str] = set()
+        self._left = {id(thing): names for thing, names in loaded.left}
         self._as_before = frozenset(loaded.facts.get("as_before", ()))
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
@@ -85,7 +88,7 @@ class NamespaceUpdate:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
             exchange = ReferenceReplacer(replaced)
-            exchange.replace_inside(loaded.values.values())
+            exchange.replace_inside([*loaded.values.values(), *loaded.spaces])
             exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
             if not exchange.is_cut_short:
                 self.old_parts.clear()
@@ -186,9 +189,12 @@ class NamespaceUpdate:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        if copy_into_view(old, new) or update_in_place(old, new, self.stale):
+        if copy_into_view(old, new) or update_in_place(old, new, self.stale, self._left.get(id(new))):
             self._stay(old, new)
             return True
+        had, has = (dict_of(each) if id(new) in self._left else None for each in (old, new))
+        if had is not None and has is not None and type(old) is type(new):
+            has.update({name: had[name] for name in self._left[id(new)] if name in had})
         return False
 
     def standing_for(self, value: Any) -> Any:

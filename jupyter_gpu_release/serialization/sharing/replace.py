@@ -15,8 +15,10 @@ from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, loaded_adapters
 from ...adapters.stdlib import cached_functions, iterators
 from ...adapters.stdlib.values import VIEWS, callback_of, proxied, seen_through
+from .. import set_order
 from ..identity import own_attributes
 from .array_memory import memory_of
+from .in_place import fill_mapping
 
 #: how many objects are looked through
 _MOST_VISITED = 20_000
@@ -250,22 +252,21 @@ class ReferenceReplacer:
             new = self._new(mapping.default_factory)
             if new is not mapping.default_factory:
                 mapping.default_factory = new
-        for key, part in list(mapping.items()):
-            new = self._new(part)
-            if new is not part:
-                dict.__setitem__(mapping, key, new)
-            if type(key) is str:
-                continue
-            new_key = self._new(key)  # an optimiser's state is keyed by parameters
-            if new_key is not key:
-                mapping[new_key] = mapping.pop(key)
+        old_keys, old_parts = list(mapping), list(mapping.values())
+        keys = [key if type(key) is str else self._new(key) for key in old_keys]
+        parts = [self._new(part) for part in old_parts]
+        if not all(map(operator.is_, keys, old_keys)):  # an optimiser's state is keyed by parameters
+            fill_mapping(mapping, dict(zip(keys, parts, strict=True)))
+            return
+        for key, part, old in zip(keys, parts, old_parts, strict=True):
+            if part is not old:
+                dict.__setitem__(mapping, key, part)
 
     def _set(self, items: set[Any]) -> None:
-        for part in list(items):
-            new = self._new(part)
-            if new is not part:
-                items.discard(part)
-                items.add(new)
+        parts = list(set.__iter__(items))
+        renewed = [self._new(part) for part in parts]
+        if not all(map(operator.is_, renewed, parts)):
+            set_order.copy_content(items, items, renewed)
 
     def _function_parts(self, function: types.FunctionType) -> None:
         self._waiting += function.__closure__ or ()

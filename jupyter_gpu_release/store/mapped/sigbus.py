@@ -25,10 +25,10 @@ import os
 import signal
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any, Protocol
 
 from ...errors import StoreError
@@ -79,7 +79,7 @@ class MainThreadRaiser:
                 self._say(self._take())  # nobody listens on the main thread
             if self._lost:
                 _thread.interrupt_main(self._number)
-            time.sleep(wait_s)
+            sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
         self._is_running = False
         if self._lost:  # came meanwhile

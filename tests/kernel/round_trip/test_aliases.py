@@ -16,6 +16,7 @@ from optional_libraries import torch
 from round_trip import Notebook
 from soak import thorough
 
+from jupyter_gpu_release.errors import CannotSendError
 from jupyter_gpu_release.kernel.namespace import stale_parts, stale_references
 from tests.cells.table import Cell
 
@@ -236,21 +237,39 @@ def test_an_attribute_that_its_class_does_not_let_travel_is_as_before_and_is_sai
     assert notes == [f"`Lazy.cache` {said}", f"`Packed.extra` {said}"]
 
 
-def test_an_attribute_that_reduce_leaves_out_is_as_before_and_is_said(nb: Notebook) -> None:
+def test_of_a_librarys_subclass_what_cannot_travel_is_said_and_what_its_methods_set_is_refused(nb: Notebook) -> None:
     nb.cell(
+        "import datetime, threading\nclass Day(datetime.date):\n    lock = None\n    def guard(self): self.guarded = threading.Lock()\n"
+        "day, guarded = Day(2024, 1, 1), Day(2024, 1, 1); day.lock = threading.Lock(); lock = day.lock; day.label = 'a'; guarded.guard()"
+    )
+    sent = nb.ok("day.label = 'b'; is_without = day.lock is None")
+    assert (nb.ns["day"].label, nb.ns["day"].lock is nb.ns["lock"], nb.ns["is_without"]) == ("b", True, True)
+    assert sent.prepared.notes == ["`day` was sent without its `lock`"]
+    with pytest.raises(CannotSendError, match="guarded"):
+        nb.gpu("guarded.label = 'b'")
+
+
+def test_an_attribute_that_cannot_travel_beside_reduce_is_as_before_and_is_said(nb: Notebook) -> None:
+    nb.cell(
+        "import os, threading\n"
         "class Vec:\n    def __init__(self, x): self.x = x\n    def __reduce__(self): return Vec, (self.x,)\n"
         "class Whole:\n    def __init__(self, given): self.__dict__ = given\n    def __reduce__(self): return Whole, (self.__dict__,)\n"
-        "class Slot:\n    __slots__ = ('n', 'tag')\n    def __init__(self, n): self.n = n\n    def __reduce__(self): return Slot, (self.n,)\n"
+        "class Slot:\n    __slots__ = ('n', 'tag', 'lock')\n    def __init__(self, n): self.n, self.lock = n, threading.Lock()\n    def __reduce__(self): return Slot, (self.n,)\n"
+        "class Log:\n    def __init__(self, path): self.path, self.lines = path, 0; self.number = os.open(path, os.O_RDONLY)\n"
+        "    def close(self): os.close(self.number)\n    def __reduce__(self): return Log, (self.path,)\n"
         "class Packed:\n    def __init__(self, n): self.n = n\n    def __getstate__(self): return (self.n,)\n"
         "    def __setstate__(self, state): self.n, = state\n"
-        "v, whole, slot, packed = Vec(2), Whole({'a': 1, 'b': 2}), Slot(1), Packed(1); v.label = slot.tag = packed.tag = 'mine'"
+        "v, whole, slot, packed = Vec(2), Whole({'a': 1, 'b': 2}), Slot(1), Packed(1); v.label = slot.tag = packed.tag = 'mine'\n"
+        "log = Log(os.devnull); was = log.number, slot.lock"
     )
-    notes = nb.ok("v.x = slot.n = packed.n = 3; del whole.b").notes
+    notes = nb.ok("v.x = slot.n = packed.n = 3; del whole.b; v.label += 'd'; slot.tag = v.label; log.lines += 1").notes
     ns = nb.ns
-    assert (vars(ns["v"]), vars(ns["whole"])) == ({"x": 3, "label": "mine"}, {"a": 1})
-    assert (ns["slot"].n, ns["slot"].tag, vars(ns["packed"])) == (3, "mine", {"n": 3, "tag": "mine"})
+    assert (vars(ns["v"]), vars(ns["whole"])) == ({"x": 3, "label": "mined"}, {"a": 1})
+    assert (ns["slot"].n, ns["slot"].tag, vars(ns["packed"])) == (3, "mined", {"n": 3, "tag": "mine"})
+    assert (ns["log"].number, ns["slot"].lock, ns["log"].lines) == (*ns["was"], 1)
+    nb.cell("log.close()")
     said = "does not travel: it is what it was before the cell"
-    assert notes == [f"`Packed.tag` {said}", f"`Slot.tag` {said}", f"`Vec.label` {said}"]
+    assert notes == [f"`{name}` {said}" for name in ("Log.number", "Packed.tag", "Slot.lock")]
 
 
 def test_of_what_is_too_large_to_be_walked_nothing_is_said(nb: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

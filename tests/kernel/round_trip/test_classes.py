@@ -311,9 +311,9 @@ def test_what_rebuilding_reads_is_there_before_it_in_both_directions(nb: Noteboo
     assert (nb.ns["new"].y, nb.ns["SCALE"]) == (20, 4)
     assert nb.ns["REGISTRY"]["other"] is nb.ns["other"]
     trip = nb.ok(
-        "BASE = 2\nclass Own:\n    def __init__(self, n): self.n = n\n    def __reduce__(self): return Own, (self.n + BASE,)\nown = Own(1)"
+        "BASE = 2\nclass Own:\n    def __init__(self, n): self.n = n; CALLS.append(n)\n    def __reduce__(self): return Own, (self.n + BASE,)\nown = Own(1)"
     )
-    assert (nb.ns["own"].n, trip.notes) == (3, [])
+    assert (nb.ns["own"].n, 3 in nb.ns["CALLS"], trip.notes) == (1, True, [])
 
 
 ANSWERS_ANYTHING = """

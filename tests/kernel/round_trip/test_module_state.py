@@ -93,6 +93,26 @@ def test_functions_remember_by_their_defaults_and_attributes(nb: Notebook) -> No
     assert list(trip.results) == ["x"]
 
 
+def test_functions_and_methods_remember_by_the_variables_around_them(nb: Notebook) -> None:
+    Path("around.py").write_text(
+        "import functools, threading\n"
+        "def counted(f):\n    n, seen, lock = 0, [], threading.Lock()\n    @functools.wraps(f)\n"
+        "    def w(*a):\n        nonlocal n\n        with lock: n += 1; seen.append(n)\n        f(*a)\n        return n, len(seen)\n    return w\n"
+        "@counted\n@counted\ndef f(): pass\n"
+        "class K:\n    @counted\n    def m(self): pass\n    @staticmethod\n    @counted\n    def s(): pass\n"
+        "    @classmethod\n    @counted\n    def c(cls): pass\n    @property\n    @counted\n    def p(self): pass\n"
+        "class Sub(K):\n    def m(self): return super().m()\n"
+    )
+    all_once = "around.f(), around.f.__wrapped__(), k.m(), k.s(), k.c(), k.p"
+    nb.cell("import around; k = around.Sub(); seen = around.f.__closure__[-1].cell_contents, around.counted")
+    nb.cell(f"a = {all_once}")
+    trip = nb.ok(f"b = {all_once}")
+    nb.cell(f"c = {all_once}")
+    made = [((n, n), (2 * n, 2 * n), (n, n), (n, n), (n, n), (n, n)) for n in (1, 2, 3)]
+    assert ([nb.ns[name] for name in "abc"], trip.notes) == (made, [])
+    assert nb.ns["around"].f.__closure__[-1].cell_contents is nb.ns["seen"][0]
+
+
 def test_cached_functions_remember_and_context_variables_have_their_values(nb: Notebook) -> None:
     Path("helper.py").write_text(
         "import contextvars, functools\nlevel = contextvars.ContextVar('level', default=0)\n"
@@ -332,6 +352,13 @@ def test_what_a_helper_puts_into_a_class_of_a_library_goes_in(nb: Notebook, puts
         nb.cell("del Fraction.shown; vars(fractions).pop('show', None)")
 
 
+def test_what_functions_that_a_cell_calls_set_in_libraries_is_said(nb: Notebook) -> None:
+    nb.cell("import json, fractions\ndef patch(): inner()\ndef inner(): json.set_here = 1\ndef idle(): json.never = 1")
+    trip = nb.ok("def here(): fractions.Fraction.set_here = len\nhere(); patch(); kept = idle")
+    said = "fractions.Fraction.set_here, json.set_here: set in this cell only, what is set in a library stays in its process"
+    assert trip.prepared.notes == [said]
+
+
 def test_what_is_set_in_an_object_that_a_library_has_goes_in(nb: Notebook) -> None:
     nb.cell("import networkx as nx\nfrom networkx import config\nbefore = config.cache_converted_graphs")
     nb.cell("config.cache_converted_graphs = not before; nx.config.fallback_to_nx = True")
@@ -528,8 +555,23 @@ def test_what_a_gpu_cell_sets_in_a_module_with_properties_is_said_unless_it_trav
             "logging.lastResort = old; logging.raiseExceptions = True",
         ),
         ("import mpmath\nmpmath.mp.dps = 20", "str(mpmath.mp.pi)", "3.1415926535897932385", "mpmath.mp.dps = 15"),
+        (
+            "import datetime\nplain = datetime.date\nclass Frozen(plain):\n    @classmethod\n    def today(cls): return cls(2020, 1, 2)\ndatetime.date = Frozen; first = Frozen.today()",
+            "str(datetime.date.today()), type(datetime.date.today()) is Frozen, first.year, Frozen.__mro__[1] is plain",
+            ("2020-01-02", True, 2020, True),
+            "datetime.date = plain",
+        ),
+        (
+            "import requests\nPlain = requests.Session\nclass Loud(Plain):\n    def get(self, *a): return 'got'\nrequests.sessions.Session = requests.Session = Loud",
+            "requests.Session().get(), type(Plain()).__name__, Loud.__mro__[1] is Plain, issubclass(type(requests.session()), Plain)",
+            ("got", "Session", True, True),
+            "requests.sessions.Session = requests.Session = Plain",
+        ),
     ],
-    ids=["a module with properties", "behind another statement", "an object of a module"],
+    ids=[
+        *("a module with properties", "behind another statement", "an object of a module"),
+        *("a class of Python's", "a class of a library"),
+    ],
 )
 def test_what_the_notebook_set_in_a_library_is_so_in_the_cell(
     nb: Notebook, setup: str, asked: str, answer: object, end: str

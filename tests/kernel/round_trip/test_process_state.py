@@ -142,6 +142,38 @@ def test_a_handler_of_the_notebook_that_stays_is_said(nb: Notebook) -> None:
         nb.cell("log.handlers.clear()")
 
 
+def test_a_handler_of_a_librarys_class_that_a_cell_has_added_is_said(nb: Notebook) -> None:
+    nb.cell("import logging\nfrom rich.logging import RichHandler\nlog = logging.getLogger('h32.rich')")
+    nb.cell("log.addHandler(RichHandler()); logging.root.addHandler(log.handlers[0])")
+    try:
+        notes = [each for each in nb.ok("x = 1").prepared.notes if "log" in each]
+        assert notes == [
+            f"what GPU cells log is not in the notebook's RichHandler of {name}" for name in ("root", "h32.rich")
+        ]
+    finally:
+        nb.cell("logging.root.removeHandler(log.handlers[0]); log.handlers.clear()")
+
+
+@pytest.mark.parametrize("clock", ["time.process_time()", "time.thread_time_ns()"])
+def test_clocks_of_a_process_are_said_to_be_the_cells_own(nb: Notebook, clock: str) -> None:
+    nb.cell("import time")
+    (note,) = nb.ok(f"t = {clock}").prepared.notes
+    assert (
+        note == f"`{clock.partition('.')[2]}` of a GPU cell counts in its process alone: take differences within a cell"
+    )
+    assert nb.ok("t = time.monotonic()").prepared.notes == []
+
+
+def test_what_comes_back_of_a_thread_is_not_said_to_stay(nb: Notebook) -> None:
+    nb.cell("from sympy.core.parameters import global_parameters")
+    trip = nb.ok("global_parameters.evaluate = False")
+    try:
+        assert (trip.prepared.notes, trip.notes) == ([], [])
+        assert nb.cell("global_parameters.evaluate") is False
+    finally:
+        nb.cell("global_parameters.evaluate = True")
+
+
 def test_a_log_file_of_a_librarys_logger_is_said(nb: Notebook, tmp_path: Path) -> None:
     nb.cell(
         f"import logging, json\nhandler = logging.FileHandler({str(tmp_path / 'json.log')!r})\nlogging.getLogger('json.own').addHandler(handler)"

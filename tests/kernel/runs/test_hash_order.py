@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -68,7 +69,13 @@ def _of_model(model: object, fits: dict[int, str]) -> str:
 
 @pytest.mark.parametrize(
     ("source", "sent", "is_said"),
-    [("fits[id(model)]", {}, True), ("of_model(m, {})", {"of_model": _of_model}, True), ("%time id(model)", {}, False)],
+    [
+        ("fits[id(model)]", {}, True),
+        ("of_model(m, {})", {"of_model": _of_model}, True),
+        ("%time id(model)", {}, False),
+        ("keep(m, {})", {"keep": copy._keep_alive}, False),  # type: ignore[attr-defined]
+        ("Model()", {"Model": type("Model", (), {"keep": copy._keep_alive})}, False),  # type: ignore[attr-defined]
+    ],
 )
 def test_a_cell_that_finds_something_by_its_id_says_so(source: str, sent: dict[str, object], is_said: bool) -> None:
     assert ["`id()` gives other numbers in each process" in note for note in note_on_ids(source, sent)] == [

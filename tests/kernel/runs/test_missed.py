@@ -26,6 +26,7 @@ import pytest
 from jupyter_gpu_release.adapters.adapter import Adapter
 from jupyter_gpu_release.kernel.runs.missed import Registrations, missed_name, missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
+from jupyter_gpu_release.submission.modules import is_put_by_hand
 from tests.cells.table import CELLS
 
 
@@ -214,7 +215,9 @@ def _shapes() -> dict[str, object]:
     library, beside = types.ModuleType("shapes"), types.ModuleType("beside")
     for module in (library, beside):
         exec(
-            "def set_scale(x): pass\ndef add_shape(kind, f): pass\ndef install(): pass\ndef plot(x): pass", vars(module)
+            "def set_scale(x): pass\ndef add_shape(kind, f): pass\ndef install(): pass\ndef plot(x): pass\n"
+            "class scaled:\n    def __enter__(self): pass",
+            vars(module),
         )
         for function in filter(callable, list(vars(module).values())):
             function.__module__ = module.__name__
@@ -232,6 +235,7 @@ def _shapes() -> dict[str, object]:
         "old = shapes.set_scale(n)",
         "shapes.add_shape(Shape, lambda s: s.area)",
         "shapes.renderers.enable('plain')",
+        "shapes.scaled(by=3)",
         "tracemalloc.start()",
         "shapes.scales['log'] = n",
         "sys.modules['shapes'] = x",
@@ -296,3 +300,20 @@ def test_nothing_is_said_of_the_cells_that_other_tests_try() -> None:
                 exec(compile(ast.Module([node], []), "<imports>", "exec"), names)
         used = {getattr(module, "__name__", "").partition(".")[0] for module in names.values()}
         assert Registrations().notes(used, {**names, "_ih": ["", cell.setup]}, cell.body) == [], name
+
+
+def test_a_finder_of_the_notebook_is_named_where_a_module_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type("Finder", (), {"__module__": "__main__", "find_spec": lambda _s, name, *_: name == "made_up" or None})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, kind()])
+    cells = ["", "import sys\nsys.meta_path.append(Finder())", "import made_up"]
+    error = ErrorInfo("ModuleNotFoundError", "No module named 'made_up'", [])
+    assert is_put_by_hand("made_up")
+    assert not is_put_by_hand("made_down")
+    assert missed_sentence(error, cells, {}).startswith(
+        "`sys.meta_path.append(Finder())` ran in cell 1 of the notebook"
+    )
+
+
+def test_memory_that_cannot_grow_has_a_way_out() -> None:
+    error = ErrorInfo("RuntimeError", "Trying to resize storage that is not resizable", [])
+    assert "`t = t.clone()`" in missed_sentence(error, ["", "t.resize_(9)"], {})
