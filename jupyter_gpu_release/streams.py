@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 _NAMES = {
     ".serialization.rebuild": "make_function set_function make_class set_class referred fill_cached_function",
     ".serialization.exceptions": "make_exception set_exception",
-    ".serialization.instances": "make_instance set_instance set_beside set_own",
+    ".serialization.instances": "make_instance set_instance set_own",
     ".serialization.unpickler": "find_global follow_recipe",
     ".serialization.process_state.library_settings": "PackedSetting",
     ".serialization.sharing.numbered_parts": "PartOf",

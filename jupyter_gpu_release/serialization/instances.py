@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import array
+import contextlib
 import copyreg
 import datetime
 import dis
@@ -163,9 +164,9 @@ def _reduce_with_attributes(handles: frozenset[str], pickler: Any, thing: Any) -
     if not _is_without_state(reduced):
         return reduced
     attributes, slots = _state_of(object.__getstate__(thing))
-    order = list(attributes | slots)
     left = [name for name, part in (attributes | slots).items() if _stays(pickler, part, is_handle=name in handles)]
-    return _beside(thing, reduced, (_without(attributes, left), _without(slots, left), left, order))
+    own, own_slots = _without(attributes, left), _without(slots, left)
+    return _with_own(pickler, thing, reduced, own, own_slots, left, list(attributes | slots), is_all=True)
 
 
 def _reduce_with_users_attributes(known: frozenset[str], pickler: Any, thing: Any) -> Any:
@@ -176,7 +177,7 @@ def _reduce_with_users_attributes(known: frozenset[str], pickler: Any, thing: An
         return reduced
     own = {name: part for name, part in attributes.items() if not (name.startswith("_") or name in known)}
     left = [name for name, part in own.items() if _stays(pickler, part, is_handle=False)]
-    return _beside(thing, reduced, (_without(own, left), {}, left, None)) if own else reduced
+    return _with_own(pickler, thing, reduced, _without(own, left), {}, left, list(attributes)) if own else reduced
 
 
 def _reduced(pickler: Any, thing: Any) -> Any:
@@ -188,9 +189,28 @@ def _is_without_state(reduced: Any) -> bool:
     return isinstance(reduced, tuple) and (len(reduced) < 3 or reduced[2] is None)
 
 
-def _beside(thing: Any, reduced: Any, state: tuple[Any, ...]) -> Any:
-    maker, arguments, _, *items = (*reduced, None, None, None)[:5]
-    return maker, arguments, (type(thing), *state), *items, set_beside
+def _with_own(
+    pickler: Any,
+    thing: Any,
+    reduced: tuple[Any, ...],
+    attributes: dict[str, Any],
+    slots: dict[str, Any],
+    left: list[str],
+    order: list[str],
+    *,
+    is_all: bool = False,
+) -> tuple[Any, ...]:
+    """As ``reduced`` says, and then its own attributes; ``is_all``: it has no others than those in ``order``."""
+    maker, arguments, given, *items, setter = (*reduced, None, None, None, None)[:6]
+    which, lacks = pickler.realm.left_out.get(id(thing), (type(None), ()))
+    left = [*left, *(name for name in lacks if which() is thing and name not in order)]
+    own = _class_name(thing), attributes, slots, left, order, is_all
+    return maker, arguments, (given, setter, own), *items, set_own
+
+
+def _class_name(thing: Any) -> tuple[str, str]:
+    """By its text: who is made by a call needs no module of his class."""
+    return type(thing).__module__, type(thing).__qualname__
 
 
 def _stays(pickler: Any, part: Any, *, is_handle: bool) -> bool:
@@ -272,10 +292,9 @@ def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapte
         filled = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
         if not isinstance(reduced, tuple) or not (had or filled):
             return reduced
-        maker, arguments, state, *items, setter = (*reduced, None, None, None, None)[:6]
-        which, lacks = pickler.realm.left_out.get(id(thing), (type(None), ()))
+        arguments, state = (*reduced, None)[1:3]
         sent = _names_in(arguments) | _names_in(state if isinstance(state, tuple) else (state,))
-        beside, left = {}, [name for name in lacks if which() is thing and name not in had]
+        beside, left = {}, []
         for name, value in had.items():
             if name in sent:
                 continue
@@ -286,7 +305,7 @@ def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapte
             else:
                 left.append(name)
                 pickler.remarks_on_parts.append((thing, f"without its `{name}`"))
-        return maker, arguments, (state, setter, beside, filled, left, list(had)), *items, set_own
+        return _with_own(pickler, thing, reduced, beside, filled, left, list(had))
 
     return reduce
 
@@ -352,44 +371,28 @@ def set_instance(thing: Any, state: tuple[dict[str, Any], dict[str, Any], list[s
 
 @streams.named
 @receiving
-def set_beside(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
-    """Set attributes of an object that a call has made; ``order``: of all that it had, None for a library's class."""
-    kind, attributes, slots, left, order = state
-    if type(thing) is not kind:  # its class makes something else of it
+def set_own(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
+    """Set the state that its class gave, and attributes beside it."""
+    given, setter, (name, attributes, slots, left, order, is_all) = state
+    if given is not None:
+        (setter or _set_state)(thing, given)
+    if _class_name(thing) != name:  # its class makes something else of it
         return
     reader.left.append((thing, left))
     own = dict_of(thing)
     if own is not None:
         had = own | attributes
-        if order is not None:
-            had = {name: had[name] for name in order if name in had}
         own.clear()
-        own.update(had)
-    for name in copyreg._slotnames(kind) if order is not None else ():  # type: ignore[attr-defined]
+        own.update({name: had[name] for name in order if name in had} | ({} if is_all else had))
+        lacks = [name for name in left if name not in own]
+        if lacks and not reader.realm.at_home:
+            with contextlib.suppress(TypeError):  # made from a tuple, it cannot be referred to weakly
+                reader.realm.left_out[id(thing)] = weakref.ref(thing), lacks
+    for name in copyreg._slotnames(type(thing)) if is_all else slots:  # type: ignore[attr-defined]
         if name in slots:
             object.__setattr__(thing, name, slots[name])
         elif name not in left and hasattr(thing, name):
             object.__delattr__(thing, name)
-
-
-@streams.named
-@receiving
-def set_own(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
-    """Set the state that a library gave, and beside it attributes of the notebook's class."""
-    state_of_library, setter, attributes, slots, left, order = state
-    if state_of_library is not None:
-        (setter or _set_state)(thing, state_of_library)
-    reader.left.append((thing, left))
-    own = dict_of(thing)
-    if own is not None:
-        had = own | attributes
-        own.clear()
-        own.update({name: had[name] for name in order if name in had} | had)
-        lacks = [name for name in left if name not in own]
-        if lacks and not reader.realm.at_home:
-            reader.realm.left_out[id(thing)] = weakref.ref(thing), lacks
-    for name, value in slots.items():
-        object.__setattr__(thing, name, value)
 
 
 def _set_state(thing: Any, state: Any) -> None:

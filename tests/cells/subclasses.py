@@ -27,7 +27,7 @@ ROWS = {
         _OPTIMIZER
         + "class L(torch.optim.Optimizer):\n    def __init__(s, ps, lr=.1): super().__init__(ps, dict(lr=lr)); s.hist = []; s.lr = lr; s._seen = 0\n    def step(s, closure=None): s.hist.append(s.param_groups[0]['lr']); s._seen += 1\no = L(net.parameters()); sch = torch.optim.lr_scheduler.StepLR(o, 1, .5); o.step(); sch.step(); h = o.hist",
         "o.step(); sch.step()\ndel o.lr",
-        "o.hist, o._seen, h is o.hist, hasattr(o, 'lr'), o.step() or o.hist, sch.step(), sch.optimizer is o, hasattr(o.step, '_wrapped_by_lr_sched'), sorted(n for n in vars(o) if n[0] != '_')",
+        "o.defaults, o.hist, o._seen, h is o.hist, hasattr(o, 'lr'), o.step() or o.hist, sch.step(), sch.optimizer is o, hasattr(o.step, '_wrapped_by_lr_sched'), sorted(n for n in vars(o) if n[0] != '_')",
     ),
     "hooks of an optimizer": (
         _OPTIMIZER

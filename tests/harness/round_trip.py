@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import io
 import os
 import pickle
@@ -234,9 +233,8 @@ class RankServer:
 
     def __init__(self, preload: tuple[str, ...] = (*DEFAULT, *_LEARNED)) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        there = [name for name in preload if importlib.util.find_spec(name.partition(".")[0])]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *there], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, __file__, *preload], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
 
     def run(self, payload: CellPayload, **options: Any) -> dict[str, Any]:
@@ -274,8 +272,9 @@ def _receive(pipe: Any) -> Any:
 def _serve() -> None:
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    for name in sys.argv[1:]:
-        __import__(name)
+    from jupyter_gpu_release.node.preload import import_libraries
+
+    assert not import_libraries(sys.argv[1:])
     from jupyter_gpu_release.node.values.namespace import RankValues
 
     shell = make_shell()

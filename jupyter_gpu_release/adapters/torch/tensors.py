@@ -435,7 +435,7 @@ def reduce_optimizer(pickler: Any, optimizer: Any) -> Any:
         hooks = {}
         pickler.remarks_on_parts.append((optimizer, "without its hooks"))
     is_wrapped = getattr(optimizer.step, _WRAPPED, False)
-    if not (is_wrapped or hooks) or len(reduced) < 3 or not hasattr(optimizer, "__setstate__"):
+    if len(reduced) < 3 or type(reduced[2]) is not dict or not hasattr(optimizer, "__setstate__"):
         return reduced
     wrapped = {"step": None, "_opt_called": getattr(optimizer, "_opt_called", None)} if is_wrapped else {}
     return (*reduced[:2], (reduced[2], hooks, wrapped), *(*reduced[3:], None, None)[:2], set_optimizer)
@@ -443,10 +443,13 @@ def reduce_optimizer(pickler: Any, optimizer: Any) -> Any:
 
 @streams.named
 def set_optimizer(optimizer: Any, state: Any) -> None:
-    """Its state, its hooks, and ``step`` replaced as a scheduler does it."""
+    """Its state without the defaults that torch adds, its hooks, and ``step`` replaced as a scheduler does it."""
     own, hooks, wrapped = state
+    defaults = dict(own.get("defaults", ()))
     optimizer.__setstate__(own)
     vars(optimizer).update(hooks)
+    for name in getattr(optimizer, "defaults", {}).keys() - defaults:
+        del optimizer.defaults[name]
     if not wrapped:
         return
     if wrapped["_opt_called"] is not None:
