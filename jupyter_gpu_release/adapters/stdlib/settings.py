@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -155,11 +156,16 @@ def _set_zone(time: Any, _name: str, value: Any) -> None:
 _ENTRY = "sys.path entry "
 
 
+@functools.cache
+def _paths_of_run(run: str | None) -> tuple[str, ...]:
+    """Its folder, which is removed one day. The filesystem is asked once, before there are GPUs to wait with."""
+    return (run, os.path.realpath(run)) if run else ()
+
+
 def _path_entries(_module: Any) -> Values:
     """Each with its place."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
-    run = os.environ.get("GPU_RUN_DIR")  # which is removed one day
-    runs = (run, os.path.realpath(run)) if run else ()
+    runs = _paths_of_run(os.environ.get("GPU_RUN_DIR"))
     return {
         f"{_ENTRY}{entry}": Staying(entry)
         if entry.startswith(runs)
