@@ -23,7 +23,7 @@ from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.sharing.namespace_update import NamespaceUpdate
-from jupyter_gpu_release.serialization.sharing.originals import Originals
+from jupyter_gpu_release.serialization.sharing.references import Originals
 from jupyter_gpu_release.unpickling import Trust
 
 NAMES = "abcd"

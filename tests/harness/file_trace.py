@@ -13,6 +13,8 @@ import jupyter_gpu_release
 
 _PACKAGE = Path(jupyter_gpu_release.__file__).parent
 _WARMUP, _CELL = "/node/rank/warmup.py", "/node/rank/cell.py"
+#: functions of a pair's processes that run from its start to its end
+_BEGINNINGS = {"supervise", "run_rank"}
 
 #: forked processes go on with the profile function and the mapped flag (the number of the trace, 0: off)
 _SITECUSTOMIZE = '''
@@ -34,7 +36,8 @@ def _note(frame, event, _argument):
         return
     _known.add(key)
     with open(f"{{_here}}/seen/{{key[1]}}", "a") as file:  # one for each process: lines never mix
-        file.write(f"{{sys.argv[0] or 'python'}}\\t{{key[1]}}\\t{{path}}\\t{{code.co_qualname}}\\n")
+        fields = sys.argv[0] or "python", str(key[1]), str(os.getppid()), path, code.co_qualname
+        file.write("\\t".join(fields) + "\\n")
 
 
 def _is_import(frame):
@@ -74,12 +77,12 @@ class FileTrace:
         """File → programs that called a function of it, since :meth:`begin`."""
         self._set(0)
         lines = [line for file in self._seen.iterdir() for line in file.read_text().splitlines(keepends=True)]
-        calls = [line.split("\t") for line in lines if line.endswith("\n")]  # one may just be written
-        # a pair that warms up meanwhile and gets no cell is for a later one
-        others = {pid for _, pid, path, _ in calls if path.endswith(_WARMUP)}
-        others -= {pid for _, pid, path, _ in calls if path.endswith(_CELL)}
+        calls = [line[:-1].split("\t") for line in lines if line.endswith("\n")]  # one may just be written
+        # a pair that starts or warms up meanwhile and gets no cell is for a later one
+        others = {pid for _, pid, _, path, name in calls if path.endswith(_WARMUP) or name in _BEGINNINGS}
+        others -= {of_pair for _, *pair, path, _ in calls if path.endswith(_CELL) for of_pair in pair}
         found: dict[str, set[str]] = {}
-        for program, pid, path, _ in calls:
+        for program, pid, _, path, _ in calls:
             if pid not in others:
                 found.setdefault(str(Path(path).relative_to(_PACKAGE)), set()).add(Path(program).name)
         return found

@@ -46,8 +46,7 @@ from ...serialization.sharing.namespace_update import (
     outlived_sentences,
     stale_sentences,
 )
-from ...serialization.sharing.originals import Originals
-from ...serialization.sharing.references import Key
+from ...serialization.sharing.references import Key, Originals
 from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.effect_imports import EffectImports
 from ...submission.library_patches import LibraryPatches

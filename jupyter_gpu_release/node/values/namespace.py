@@ -48,8 +48,7 @@ from ...serialization.sharing.array_memory import in_writing_order
 from ...serialization.sharing.held_elsewhere import can_change
 from ...serialization.sharing.namespace_update import NamespaceUpdate
 from ...serialization.sharing.numbered_parts import LargeInput
-from ...serialization.sharing.originals import Originals
-from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
+from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live, Originals
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from ...unpickling import Trust

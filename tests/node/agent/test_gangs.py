@@ -182,20 +182,35 @@ def test_a_process_group_in_one_process_gets_the_hint(node: Node) -> None:
     assert any("--gpus 2 --ranks 2 runs it as 2" in note for note in outcome.notes), outcome
 
 
-def test_a_rank_killed_before_it_begins_ends_the_gang(node: Node, tmp_path: Path, until: UntilTrue) -> None:
-    """Between its order and ``GO``: it stands in the cell's folder already."""
+@pytest.mark.parametrize("others_begin", [True, False])
+def test_a_rank_killed_before_it_begins_ends_the_gang(
+    node: Node, tmp_path: Path, until: UntilTrue, others_begin: bool
+) -> None:
+    """Between its order and ``GO``. Where no other rank has begun, the gang is begun anew."""
     place = tmp_path.resolve()
-    run = node.start("import time\ntime.sleep(1000)", workdir=str(place), gpu_ids=None, ranks=3)
+    source = "from jupyter_gpu_release import ranks\nprint('go')\nranks.barrier()"
+    grace_s = 60.0 if others_begin else 1.0  # who is held does not obey
+    run = node.start(source, workdir=str(place), gpu_ids=None, ranks=3, grace_s=grace_s)
     until(lambda: len(_ranks_in(place)) == 3, "the ranks in their folder")
     ranks = _ranks_in(place)
-    gang = [*ranks, *(psutil.Process(rank).ppid() for rank in ranks)]
+    supervisors = [psutil.Process(rank).ppid() for rank in ranks]
+    # its supervisor tells of it once the others have begun, or they are held until it has
+    held = [supervisors[1]] if others_begin else [ranks[0], ranks[2]]
+    for process in held:
+        os.kill(process, signal.SIGSTOP)
     os.kill(ranks[1], signal.SIGKILL)
     node.loop.call_soon_threadsafe(run.on_node.grant, ["0", "1", "2"])
+    if others_begin:
+        run.wait_for(lambda run: len(said(run)) == 2)
+        os.kill(supervisors[1], signal.SIGCONT)
     outcome = run.wait()
-    assert (outcome.status, outcome.error is not None) == ("died", True)
-    words = rf"rank [012] on {socket.gethostname()}: the cell's process was killed \(SIGKILL\)"
-    assert re.match(words, outcome.error.evalue if outcome.error else ""), outcome.error
-    until(lambda: all(map(process_control.is_gone, gang)), f"the end of {gang}")
+    if others_begin:
+        assert (outcome.status, outcome.error is not None) == ("died", True)
+        words = rf"rank [012] on {socket.gethostname()}: the cell's process was killed \(SIGKILL\)"
+        assert re.match(words, outcome.error.evalue if outcome.error else ""), outcome.error
+    else:
+        assert (outcome.status, said(run)) == ("ok", dict.fromkeys(range(3), "go\n"))
+    until(lambda: all(map(process_control.is_gone, [*ranks, *supervisors])), f"the end of {ranks}, {supervisors}")
 
 
 def _ranks_in(folder: Path) -> list[int]:
