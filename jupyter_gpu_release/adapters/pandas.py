@@ -126,7 +126,9 @@ def _update(old: Any, new: Any) -> bool:
     object.__setattr__(old, "_mgr", new._mgr)
     for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
         object.__setattr__(old, name, vars(new)[name])
-    _delete_left_out(old, new)
+    for name in set(vars(old)) - set(vars(new)):
+        if not name.startswith("_") and is_plain(vars(old)[name]):  # others do not travel
+            object.__delattr__(old, name)
     with contextlib.suppress(AttributeError):
         old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
         vars(old).get("_item_cache", {}).clear()
@@ -162,16 +164,7 @@ def _update_index(old: Any, new: Any) -> bool:
     old.names = new.names
     if hasattr(old, "_freq"):
         old._freq = new._freq
-    vars(old).update((name, part) for name, part in vars(new).items() if not name.startswith("_"))
-    _delete_left_out(old, new)
     return True
-
-
-def _delete_left_out(old: Any, new: Any) -> None:
-    """Attributes of the user's that the cell has deleted."""
-    for name in set(vars(old)) - set(vars(new)):
-        if not name.startswith("_") and is_plain(vars(old)[name]):  # others do not travel
-            object.__delattr__(old, name)
 
 
 def _columns_of_objects(manager: Any) -> list[Any]:

@@ -48,7 +48,7 @@ _State = tuple[dict[str, Any], dict[str, Any]]
 def reducer_for(kind: type, of_library: Reducer | None) -> Reducer | None:
     """The reducer for objects of a class; None: pickle's way is right. ``of_library``: of an adapter."""
     found = of_library or _reducer_of_notebook(kind)
-    if _is_said_by_library(kind):
+    if _is_made_from_what_says_itself(kind):
         return _reducer_with_own_attributes(kind, found, is_adapters=of_library is not None)
     return found or _reducer_with_attributes(kind)
 
@@ -146,16 +146,16 @@ _METACLASSES = (type, abc.ABCMeta)
 
 
 def _reducer_with_attributes(kind: type) -> Reducer | None:
-    """A reducer for objects that are made by a call that a user wrote, and may have more than it gives them."""
+    """A reducer for objects that are made by a call that somebody wrote, and may have more than it gives them."""
     way = cloudpickle.Pickler.dispatch_table.get(kind)
     says = way or any(inspect.getattr_static(kind, each) is not vars(object)[each] for each in _REDUCERS)
     if not says or issubclass(kind, enum.Enum | types.ModuleType):
         return None
     if not (kind.__dictoffset__ or copyreg._slotnames(kind)):  # type: ignore[attr-defined]
         return None
-    if not any(map(is_of_the_user, (way, *(getattr(kind, each) for each in _REDUCERS)))):
-        return None
-    return functools.partial(_reduce_with_attributes, _handles(kind))
+    if any(map(is_of_the_user, (way, *(getattr(kind, each) for each in _REDUCERS)))):
+        return functools.partial(_reduce_with_attributes, _handles(kind))
+    return functools.partial(_reduce_with_users_attributes, _names_in_library(kind))
 
 
 def _reduce_with_attributes(handles: frozenset[str], pickler: Any, thing: Any) -> Any:
@@ -167,6 +167,17 @@ def _reduce_with_attributes(handles: frozenset[str], pickler: Any, thing: Any) -
     left = [name for name, part in (attributes | slots).items() if _stays(pickler, part, is_handle=name in handles)]
     own, own_slots = _without(attributes, left), _without(slots, left)
     return _with_own(pickler, thing, reduced, own, own_slots, left, list(attributes | slots), is_all=True)
+
+
+def _reduce_with_users_attributes(known: frozenset[str], pickler: Any, thing: Any) -> Any:
+    """As its library says. What the library left out, it makes again; attributes that it does not know go along."""
+    reduced = _reduced(pickler, thing)
+    attributes = dict_of(thing)
+    if not (attributes and _is_without_state(reduced)):
+        return reduced
+    own = {name: part for name, part in attributes.items() if not (name.startswith("_") or name in known)}
+    left = [name for name, part in own.items() if _stays(pickler, part, is_handle=False)]
+    return _with_own(pickler, thing, reduced, _without(own, left), {}, left, list(attributes)) if own else reduced
 
 
 def _reduced(pickler: Any, thing: Any) -> Any:
@@ -247,15 +258,14 @@ def _functions_of(kind: type) -> Iterator[types.FunctionType]:
 
 
 # ------------------------------------------- attributes of the notebook's classes that are made from a library's
-def _is_said_by_library(kind: type) -> bool:
-    """Tell if a library says what travels of objects: it knows nothing of attributes that a user adds to them."""
-    if issubclass(kind, enum.Enum | types.ModuleType):
+def _is_made_from_what_says_itself(kind: type) -> bool:
+    """Tell if a library says what travels of its objects: of attributes that a class of the notebook adds, it knows
+    nothing.
+    """
+    if issubclass(kind, enum.Enum | types.ModuleType) or kind in cloudpickle.Pickler.dispatch_table:
         return False
-    way = cloudpickle.Pickler.dispatch_table.get(kind)
     says = [base for base in kind.__mro__[:-1] if vars(base).keys() & _SAYS]
-    if not (says or way) or is_of_the_user(way) or any(map(is_class_of_the_user, says)):
-        return False
-    return bool(kind.__dictoffset__) or is_class_of_the_user(kind)
+    return is_class_of_the_user(kind) and bool(says) and not any(map(is_class_of_the_user, says))
 
 
 def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapters: bool) -> Reducer:
@@ -263,13 +273,9 @@ def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapte
     librarys = [base for base in kind.__mro__ if base not in users]
     members = (member for base in users if type(base) in _METACLASSES for member in vars(base).items())
     slots = [name for name, member in members if inspect.ismemberdescriptor(member)]
-    names_in_library = functools.cache(functools.partial(_names_in_library, kind))
 
     @functools.cache
     def is_set_in_library(name: str) -> bool:
-        """Of a library's own object, each name that it knows is its own, and each hidden one."""
-        if not users:
-            return name.startswith("_") or name in names_in_library()
         return _is_set(name, librarys)
 
     @functools.cache
@@ -280,7 +286,7 @@ def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapte
         reduced = NotImplemented if found is None else found(pickler, thing)
         if reduced is NotImplemented:
             reduced = _reduced(pickler, thing)
-        elif users and is_adapters and _is_without_state(reduced):  # it makes the object in its own way
+        elif is_adapters and _is_without_state(reduced):  # it makes the object in its own way
             return reduced
         had = dict_of(thing) or {}
         filled = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
@@ -293,14 +299,12 @@ def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapte
             if name in sent:
                 continue
             if is_set_in_library(name) or _is_librarys(kind, name, value):
-                left += [name] if users else []  # what a library leaves out of its own object, it makes again
+                left.append(name)
             elif is_set_by_user(name) or not _stays(pickler, value, is_handle=False):
                 beside[name] = value
             else:
                 left.append(name)
                 pickler.remarks_on_parts.append((thing, f"without its `{name}`"))
-        if not (users or beside or left):
-            return reduced
         return _with_own(pickler, thing, reduced, beside, filled, left, list(had))
 
     return reduce

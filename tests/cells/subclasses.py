@@ -1,7 +1,5 @@
 # ruff: noqa: E501 - a cell is one string
-"""Attributes that a notebook adds to objects of library classes, or of its own subclasses of them, where a library says
-what travels of its objects.
-"""
+"""Attributes of the notebook's own subclasses of library classes that say themselves what travels of their objects."""
 
 from __future__ import annotations
 
@@ -121,11 +119,6 @@ ROWS = {
         "import matplotlib; matplotlib.use('agg')\nfrom matplotlib.figure import Figure\nfrom matplotlib.colors import Normalize, LinearSegmentedColormap\nclass F(Figure):\n    def __init__(s, *a, mark=None, **k): super().__init__(*a, **k); s.mark = mark; s._own = []\nclass N(Normalize):\n    def __init__(s, *a, mid=0): super().__init__(*a); s.mid = mid\nf = F(mark='a'); n = N(0, 1, mid=.5)",
         "x = f.mark, f._own, n.mid; f.mark = 'b'; f._own.append(1); n.mid = .7",
         "x, f.mark, f._own, n.mid",
-    ),
-    "added to a library's own objects": (
-        "import collections, functools, logging, random, requests, sklearn.linear_model, torch, pandas as pd, networkx as nx, numpy as np\nfrom PIL import Image\nnet = torch.nn.Linear(1, 1); adam = torch.optim.Adam(net.parameters())\nl = [requests.Session(), adam, torch.optim.lr_scheduler.StepLR(adam, 1), torch.ones(1), net, pd.Index([1, 2]), pd.date_range('2024', periods=2), pd.MultiIndex.from_tuples([(1, 2)]), random.Random(1), logging.Formatter(), Image.new('L', (2, 2)), nx.Graph([(1, 2)]), sklearn.linear_model.LinearRegression(), np.poly1d([1, 2]), np.ma.array([1, 2], mask=[0, 1]), collections.Counter('a'), collections.OrderedDict(a=1), functools.partial(int, '3'), ValueError('a'), OSError(2, 'x')]\nfor each in l: each.remark = ['a']; each.rank_ = 1; each.gone_ = 1",
-        "x = [(each.remark[:], each.rank_) for each in l]\nfor each in l: each.remark.append('b'); each.rank_ += 1; each.late_ = each.remark; del each.gone_",
-        "x, [(type(each).__name__, each.remark, each.rank_, each.late_ is each.remark, hasattr(each, 'gone_')) for each in l]",
     ),
     "enum members": (
         "import enum\nclass E(enum.Enum):\n    A = 1; B = 2\nclass I(enum.IntFlag):\n    A = 1; B = 2\nE.A.label = 'a'; E.B._own = [1]; I.A.label = 'z'",
